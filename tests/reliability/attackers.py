@@ -24,7 +24,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import grpc
 
@@ -32,7 +32,7 @@ from lingon.bench.worker_process import Cores, on_cores
 from lingon.errors import LingonError
 from lingon.text import Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.reliability.clients import BACK_OFF, Client, reason_of
+from tests.reliability.clients import BACK_OFF, Client, no_collection, reason_of
 from tests.reliability.history import OK
 from tests.reliability.server import Server, ends_with_parent
 
@@ -348,6 +348,18 @@ QUIET = 0.25  # seconds without an answer of health: 50 ms of the event loop, an
 PROBE_PATIENCE = 120.0  # seconds that a probe waits for one answer
 SLOWER = 3.0  # times its p99 alone is the most that a polite caller's p99 may become
 ENOUGH = 100  # requests of the polite caller beside an attack, unless they take too long
+Answer = TypeVar("Answer")
+
+
+async def one_by_one(send: Callable[[str], Awaitable[Answer]], texts: Sequence[str], seconds: float) -> list[Answer]:
+    """Send one request after the other for some seconds, and until there are ENOUGH or three times as long passed."""
+    found, start = list[Answer](), time.monotonic()
+    with no_collection():
+        while (spent := time.monotonic() - start) < seconds or (len(found) < ENOUGH and spent < 3 * seconds):
+            found.append(await send(texts[len(found) % len(texts)]))
+    return found
+
+
 MAY_NEED = re.compile(r"may need ([\d,]+) MiB")
 
 

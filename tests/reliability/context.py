@@ -184,17 +184,22 @@ class CaseContext:
         """A switch of a failpoint, off at first."""
         return Switch(self.scratch / name)
 
-    async def check_run(self, checks: Checks, server: Server, *, calls_logged: bool = True) -> None:
-        """Apply the checks that hold for every run, while the server still runs and is idle.
-
-        calls_logged: whether the server logs its calls, so that they can be compared with the clients' one by one
-        """
+    async def check_outcomes(self, checks: Checks, server: Server) -> tuple[list[Outcome], Scrape]:
+        """Apply the checks of the requests of an idle server, and return these requests and its metrics."""
         scrape = await self.idle_scrape(server)
         outcomes = list(self.history)
         golden = await self.session.golden(translated(outcomes))
         checks.clean("every request ended once", checker.ended_once(outcomes))
         checks.clean("translations as alone", checker.same_as_alone(outcomes, golden))
         checks.clean("gauges back to 0", checker.gauges_at_zero(scrape))
+        return outcomes, scrape
+
+    async def check_run(self, checks: Checks, server: Server, *, calls_logged: bool = True) -> None:
+        """Apply the checks that hold for every run, while the server still runs and is idle.
+
+        calls_logged: whether the server logs its calls, so that they can be compared with the clients' one by one
+        """
+        outcomes, scrape = await self.check_outcomes(checks, server)
         checks.clean("as many durations as calls", checker.durations_match_calls(scrape))
         checks.clean("no unhandled error", server.tracebacks())
         if calls_logged:

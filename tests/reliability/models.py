@@ -6,7 +6,6 @@ a text of n words has n tokens. The end token is never likely, so that every tra
 
 from __future__ import annotations
 
-import io
 import itertools
 import shutil
 from collections.abc import Iterator
@@ -55,24 +54,10 @@ def base_model(cache: Path) -> Bundle:
 
 def tokenizer() -> bytes:
     """A sentencepiece model with one piece for each word."""
-    import sentencepiece
+    from tests.support.tokenizers import train_sentencepiece
 
-    from lingon.text import BOS, EOS, PAD, UNK
-
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([" ".join(words()[at : at + 100]) for at in range(0, VOCAB, 100)]),
-        model_writer=model,
-        model_type="word",
-        vocab_size=VOCAB,
-        normalization_rule_name="identity",
-        minloglevel=2,
-        pad_id=PAD,
-        bos_id=BOS,
-        eos_id=EOS,
-        unk_id=UNK,
-    )
-    return model.getvalue()
+    lines = (" ".join(words()[at : at + 100]) for at in range(0, VOCAB, 100))
+    return train_sentencepiece(lines, VOCAB, model_type="word")
 
 
 def _write(folder: Path) -> None:

@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from lingon.bench.worker_process import Cores, on_cores
+from lingon.bench.worker_process import Cores, cpu_seconds, on_cores
 from lingon.errors import LingonError
 from lingon.serving.auth.api_keys import key_table, new_key
 from tests.reliability.checker import Call, Scrape
@@ -184,8 +184,7 @@ class Server:
 
     def cpu_seconds(self) -> float:
         """The CPU time that all threads of the process have used, in user and in system mode."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        return cpu_seconds(self.pid)
 
     def busy_seconds(self) -> float:
         """The CPU time that the present threads of the process have used, in nanoseconds' resolution.

@@ -11,7 +11,7 @@ from tests.reliability import checker
 from tests.reliability.case import case
 from tests.reliability.checks import Checks
 from tests.reliability.clients import Client, closed_loop, open_loop
-from tests.reliability.context import CaseContext, translated
+from tests.reliability.context import CaseContext
 from tests.reliability.history import DEADLINE_EXCEEDED, OK, TO_WALL, UNAVAILABLE, Outcome
 from tests.reliability.server import CHECK_PAUSE, Server, wall
 
@@ -63,14 +63,10 @@ async def _ready(server: Server) -> bool:
 
 
 async def _judge_survivors(context: CaseContext, checks: Checks, server: Server) -> None:
-    outcomes, calls = list(context.history), server.calls()
-    golden = await context.session.golden(translated(outcomes))
-    checks.clean("every request ended once", checker.ended_once(outcomes))
-    checks.clean("translations as alone", checker.same_as_alone(outcomes, golden))
+    outcomes, scrape = await context.check_outcomes(checks, server)
+    calls = server.calls()
     checks.clean("client and server agree", checker.server_agrees(outcomes, calls))
-    scrape = await context.idle_scrape(server)
     checks.clean("counters equal the log", checker.counters_equal_log(calls, scrape))
-    checks.clean("gauges back to 0", checker.gauges_at_zero(scrape))
 
 
 @case(

@@ -10,18 +10,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import tests.reliability.checker as checker
 from lingon.bench.results_file import percentile
 from lingon.bundle.store import open_bundle
 from lingon.errors import LingonError
 from tests.reliability.attackers import (
-    ENOUGH,
     PAIRS,
     SLOWER,
     Attack,
     HostileCaller,
     attacking_process,
     dear_requests,
+    one_by_one,
     score,
     split,
     target_text,
@@ -29,8 +28,8 @@ from tests.reliability.attackers import (
 )
 from tests.reliability.case import case
 from tests.reliability.checks import Checks
-from tests.reliability.clients import Client, no_collection
-from tests.reliability.context import CaseContext, translated
+from tests.reliability.clients import Client
+from tests.reliability.context import CaseContext
 from tests.reliability.history import OK, Outcome, p99
 from tests.reliability.server import NO_HANG, Server, write_api_keys
 
@@ -100,14 +99,12 @@ class Waited(NamedTuple):
 
 
 async def _one_by_one(server: Server, client: Client, texts: Sequence[str], seconds: float) -> list[Waited]:
-    """One request after the other for some seconds, and until there are ENOUGH or three times as long has passed."""
-    found, start = list[Waited](), time.monotonic()
-    with no_collection():
-        while (spent := time.monotonic() - start) < seconds or (len(found) < ENOUGH and spent < 3 * seconds):
-            before = server.busy_seconds()
-            outcome = await client.translate(texts[len(found) % len(texts)])
-            found.append(Waited(outcome, 1000 * (server.busy_seconds() - before)))
-    return found
+    async def send(text: str) -> Waited:
+        before = server.busy_seconds()
+        outcome = await client.translate(text)
+        return Waited(outcome, 1000 * (server.busy_seconds() - before))
+
+    return await one_by_one(send, texts, seconds)
 
 
 def _compare(checks: Checks, alone: Sequence[Waited], beside: dict[str, list[Waited]]) -> None:
@@ -129,11 +126,7 @@ def _compare(checks: Checks, alone: Sequence[Waited], beside: dict[str, list[Wai
 
 async def _polite_run(context: CaseContext, checks: Checks, server: Server) -> None:
     """The checks of every run, but those that count the requests of hostile callers, which are not in the history."""
-    outcomes = list(context.history)
-    golden = await context.session.golden(translated(outcomes))
-    checks.clean("every request ended once", checker.ended_once(outcomes))
-    checks.clean("translations as alone", checker.same_as_alone(outcomes, golden))
-    checks.clean("gauges back to 0", checker.gauges_at_zero(await context.idle_scrape(server)))
+    await context.check_outcomes(checks, server)
     checks.clean("no unhandled error", server.tracebacks())
 
 

@@ -81,6 +81,74 @@ def _before(
     graph.node[index + 1].input[position] = output
 
 
+def _parts(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
+    """Yield the bodies of the loops of a graph, then the graph."""
+    yield from (each.g for node in graph.node for each in node.attribute if each.name == "body")
+    yield graph
+
+
+def _first(kind: str, change: Callable[[onnx.GraphProto, int], None], *, nth: int = 0, last: bool = False) -> GraphEdit:
+    """Change the nth node of a kind, or the last one, in the first part of a graph that has so many."""
+
+    def edit(graph: onnx.GraphProto) -> None:
+        for part in _parts(graph):
+            positions = [position for position, node in enumerate(part.node) if node.op_type == kind]
+            if len(positions) > nth:
+                change(part, positions[-1] if last else positions[nth])
+                return
+
+    return edit
+
+
+def _kind(kind: str) -> Callable[[onnx.GraphProto, int], None]:
+    def change(part: onnx.GraphProto, position: int) -> None:
+        part.node[position].op_type = kind
+
+    return change
+
+
+def _swap(part: onnx.GraphProto, position: int) -> None:
+    node = part.node[position]
+    node.input[:] = [node.input[1], node.input[0], *node.input[2:]]
+
+
+def _pass(part: onnx.GraphProto, position: int) -> None:
+    """Replace a node by its first input."""
+    node = part.node[position]
+    part.node[position].CopyFrom(helper.make_node("Identity", [node.input[0]], [node.output[0]]))
+
+
+def _insert_before(kind: str, value: float | None = None) -> Callable[[onnx.GraphProto, int], None]:
+    """Put a node before the first input of a node; value: its second input, of the type of positions."""
+
+    def change(part: onnx.GraphProto, position: int) -> None:
+        node, inputs = part.node[position], [part.node[position].input[0]]
+        if value is not None:
+            part.initializer.append(numpy_helper.from_array(np.array(value, np.int64), "mutant.value"))
+            inputs.append("mutant.value")
+        made = helper.make_node(kind, inputs, ["mutant.before"])
+        node.input[0] = "mutant.before"
+        part.node.insert(position, made)
+
+    return change
+
+
+def _always_visible(part: onnx.GraphProto, position: int) -> None:
+    part.initializer.append(numpy_helper.from_array(np.array(2**30), "mutant.length"))
+    part.node[position].input[1] = "mutant.length"
+
+
+def _exchanged(one: str, other: str) -> GraphEdit:
+    """Exchange two states of a step, in all nodes that read them."""
+
+    def edit(graph: onnx.GraphProto) -> None:
+        names = {past_name(one): past_name(other), past_name(other): past_name(one)}
+        for node in graph.node:
+            node.input[:] = [names.get(value, value) for value in node.input]
+
+    return edit
+
+
 def _stacked(graph: onnx.GraphProto, output: str) -> onnx.NodeProto:
     """Return the node that stacks the layers of an attention output."""
     node = _writer(graph, output)
@@ -107,19 +175,9 @@ def _heads_swapped_in_memory(graph: onnx.GraphProto) -> None:
     _before(graph, node, 1, "Gather", _constant(graph, np.array([1, 0, 2, 3])), axis=1)
 
 
-def _causal_mask_turned(graph: onnx.GraphProto) -> None:
-    (node,) = _nodes(graph, "LessOrEqual")
-    node.op_type = "GreaterOrEqual"
-
-
 def _causal_mask_off(graph: onnx.GraphProto) -> None:
     (node,) = _nodes(graph, "LessOrEqual")
     node.input[1] = node.input[0]
-
-
-def _padding_mask_off(graph: onnx.GraphProto) -> None:
-    (node,) = _nodes(graph, "Less")
-    node.input[1] = _constant(graph, np.full((1, 1, 1, 1), 2**30))
 
 
 def _query_not_scaled(graph: onnx.GraphProto) -> None:
@@ -135,11 +193,6 @@ def _writer_kind(graph: onnx.GraphProto, value: str) -> str:
 def _step_not_scaled(graph: onnx.GraphProto) -> None:
     node = next(node for node in graph.node if node.op_type in ("GroupQueryAttention", "FusedMatMul"))
     next(each for each in node.attribute if each.name in ("scale", "alpha")).f = 1.0
-
-
-def _new_position_hidden(graph: onnx.GraphProto) -> None:
-    (node,) = _nodes(graph, "LessOrEqual")
-    node.op_type = "Less"
 
 
 def _written_by_another_head(graph: onnx.GraphProto) -> None:
@@ -223,17 +276,6 @@ def _labels_off_by_one(graph: onnx.GraphProto) -> None:
     graph.node.insert(index, first)
 
 
-def _renamed(one: str, other: str) -> GraphEdit:
-    """Exchange two inputs of a graph, in all nodes that read them."""
-
-    def edit(graph: onnx.GraphProto) -> None:
-        exchanged = {one: other, other: one}
-        for node in graph.node:
-            node.input[:] = [exchanged.get(value, value) for value in node.input]
-
-    return edit
-
-
 def _memory_of_wrong_layer(graph: onnx.GraphProto) -> None:
     one, other = (_writer(graph, f"memory.{layer}.value") for layer in (0, 1))
     one.input[0], other.input[0] = other.input[0], one.input[0]
@@ -264,21 +306,28 @@ def _pieces_not_mapped(graph: onnx.GraphProto) -> None:
     node.op_type, node.input[:] = "Identity", [node.input[1]]
 
 
+TURNED = _first("LessOrEqual", _kind("GreaterOrEqual"))
 MUTANTS = [
     Mutant("cross-attention layers reversed", IN_SCORER, _layers_reversed(names.CROSS_ATTENTION), ("attention",)),
     Mutant("decoder attention layers reversed", IN_SCORER, _layers_reversed(names.DECODER_ATTENTION), ("attention",)),
     Mutant("encoder attention layers reversed", IN_SCORER, _layers_reversed(names.ENCODER_ATTENTION), ("attention",)),
     Mutant("heads swapped in the output", IN_SCORER, _heads_swapped_in_output, ("attention",)),
     Mutant("heads swapped in the memory", IN_DECODER, _heads_swapped_in_memory, ("scores",)),
-    Mutant("causal mask turned round", IN_SCORER, _causal_mask_turned, ("attention", "scores")),
+    Mutant("causal mask turned round", IN_SCORER, TURNED, ("attention", "scores")),
     Mutant("causal mask off", IN_SCORER, _causal_mask_off, ("attention", "scores")),
-    Mutant("padding mask off in the scorer", IN_SCORER, _padding_mask_off, ("attention", "scores")),
-    Mutant("padding mask off in the encoder", IN_ENCODER, _padding_mask_off, ("scores",)),
-    Mutant("padding mask off in a step", IN_DECODER, _padding_mask_off, ("scores",)),
+    Mutant("padding mask off in the scorer", IN_SCORER, _first("Less", _always_visible), ("attention", "scores")),
+    Mutant("padding mask off in the encoder", IN_ENCODER, _first("Less", _always_visible), ("scores",)),
+    Mutant("padding mask off in a step", IN_DECODER, _first("Less", _always_visible), ("scores",)),
     Mutant("scale missing in the scorer", IN_SCORER, _query_not_scaled, ("attention", "scores")),
     Mutant("scale missing in a step", IN_DECODER, _step_not_scaled, ("scores",)),
-    Mutant("mask of a step turned round", IN_DECODER, _causal_mask_turned, ("scores",), SCATTERED),
-    Mutant("mask of a step off by one", IN_DECODER, _new_position_hidden, ("scores",), SCATTERED),
+    Mutant(
+        "mask of a step turned round",
+        IN_DECODER,
+        TURNED,
+        ("scores",),
+        SCATTERED,
+    ),
+    Mutant("mask of a step off by one", IN_DECODER, _first("LessOrEqual", _kind("Less")), ("scores",), SCATTERED),
     Mutant("values written by another head", IN_DECODER, _written_by_another_head, ("scores",), SCATTERED),
     Mutant("keys in the cache of values", IN_DECODER, _values_of_keys, ("scores",), SCATTERED),
     Mutant("positions off by one in the scorer", IN_SCORER, _positions_off_by_one, ("attention", "scores")),
@@ -299,7 +348,7 @@ MUTANTS = [
     ),
     Mutant("forbidden pieces allowed", IN_SCORER + IN_DECODER, _forbidden_pieces_allowed, ("tensors",), FLOAT),
     Mutant("labels off by one", IN_SCORER, _labels_off_by_one, ("tensors", "scores")),
-    Mutant("cache of another layer", IN_DECODER, _renamed("past.self.0.key", "past.self.1.key"), ("scores",)),
+    Mutant("cache of another layer", IN_DECODER, _exchanged("self.0.key", "self.1.key"), ("scores",)),
     Mutant("memory of another layer", IN_ENCODER, _memory_of_wrong_layer, ("scores",)),
     Mutant("logits of another temperature", IN_DECODER, _logits_of_another_temperature, ("tensors",)),
     Mutant("shortlist off", IN_SHORTLIST, _shortlist_off, ("shortlist",), ("fp32", "int8")),
@@ -309,63 +358,6 @@ MUTANTS = [
 
 BOTH = (DECODER, SCORER)  # the decoder step is in both
 READ = (ENCODER, SCORER)  # the encoder is in both
-
-
-def _parts(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
-    """Yield the bodies of the loops of a graph, then the graph."""
-    yield from (each.g for node in graph.node for each in node.attribute if each.name == "body")
-    yield graph
-
-
-def _first(kind: str, change: Callable[[onnx.GraphProto, int], None], *, nth: int = 0, last: bool = False) -> GraphEdit:
-    """Change the nth node of a kind, or the last one, in the first part of a graph that has so many."""
-
-    def edit(graph: onnx.GraphProto) -> None:
-        for part in _parts(graph):
-            positions = [position for position, node in enumerate(part.node) if node.op_type == kind]
-            if len(positions) > nth:
-                change(part, positions[-1] if last else positions[nth])
-                return
-
-    return edit
-
-
-def _kind(kind: str) -> Callable[[onnx.GraphProto, int], None]:
-    def change(part: onnx.GraphProto, position: int) -> None:
-        part.node[position].op_type = kind
-
-    return change
-
-
-def _swap(part: onnx.GraphProto, position: int) -> None:
-    node = part.node[position]
-    node.input[:] = [node.input[1], node.input[0], *node.input[2:]]
-
-
-def _pass(part: onnx.GraphProto, position: int) -> None:
-    """Replace a node by its first input."""
-    node = part.node[position]
-    part.node[position].CopyFrom(helper.make_node("Identity", [node.input[0]], [node.output[0]]))
-
-
-def _insert_before(kind: str, value: float | None = None) -> Callable[[onnx.GraphProto, int], None]:
-    """Put a node before the first input of a node; value: its second input, of the type of positions."""
-
-    def change(part: onnx.GraphProto, position: int) -> None:
-        node, inputs = part.node[position], [part.node[position].input[0]]
-        if value is not None:
-            part.initializer.append(numpy_helper.from_array(np.array(value, np.int64), "mutant.value"))
-            inputs.append("mutant.value")
-        made = helper.make_node(kind, inputs, ["mutant.before"])
-        node.input[0] = "mutant.before"
-        part.node.insert(position, made)
-
-    return change
-
-
-def _always_visible(part: onnx.GraphProto, position: int) -> None:
-    part.initializer.append(numpy_helper.from_array(np.array(2**30), "mutant.length"))
-    part.node[position].input[1] = "mutant.length"
 
 
 def _ahead(graph: onnx.GraphProto) -> None:
@@ -430,15 +422,6 @@ def _ones_among_values(graph: onnx.GraphProto) -> None:
     """Exchange the values with the column whose sums are the norms of linear attention."""
     position = next(position for position, node in enumerate(graph.node) if node.op_type == "Expand")
     _swap(graph, next(at for at, node in enumerate(graph.node) if graph.node[position].output[0] in node.input))
-
-
-def _exchanged(one: str, other: str) -> GraphEdit:
-    def edit(graph: onnx.GraphProto) -> None:
-        names = {past_name(one): past_name(other), past_name(other): past_name(one)}
-        for node in graph.node:
-            node.input[:] = [names.get(value, value) for value in node.input]
-
-    return edit
 
 
 def _mutant(name: str, graphs: tuple[str, ...], edit: GraphEdit, gates: tuple[str, ...] = ("tensors",)) -> Mutant:

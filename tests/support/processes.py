@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import grpc
-from google.rpc import status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from lingon.translation.v1 import translation_pb2 as pb
@@ -54,6 +53,11 @@ class Server:
         return self.process.wait(timeout=30)
 
 
+def addresses_of(ready: str) -> tuple[str, str]:
+    """Return the gRPC and the metrics address in the line with which a server is ready."""
+    return ready.split(" on ")[1].split(",")[0], ready.split("metrics on ")[1].split(" ")[0]
+
+
 @contextmanager
 def serving(*arguments: object) -> Iterator[Server]:
     """Run a server on free ports; the block starts when it prints that it is ready."""
@@ -70,9 +74,7 @@ def serving(*arguments: object) -> Iterator[Server]:
                     break
             else:
                 raise AssertionError("the server ended early:\n" + "".join(said))
-            address = line.split(" on ")[1].split(",")[0]
-            metrics = line.split("metrics on ")[1].split(" ")[0]
-            yield Server(process, address, metrics, line)
+            yield Server(process, *addresses_of(line), line)
         finally:
             if process.poll() is None:
                 process.kill()
@@ -193,10 +195,6 @@ def is_prompt(work: Callable[[], object]) -> bool:
     return False
 
 
-def details_of(answer: CallEnd) -> status_pb2.Status:
-    return status_pb2.Status.FromString(answer.details)
-
-
 @contextmanager
 def server_process(folder: Path, *flags: object, model: Path = MODEL) -> Iterator[ServerProcess]:
     """Start a server that writes its debug log to folder/log."""
@@ -212,7 +210,7 @@ def server_process(folder: Path, *flags: object, model: Path = MODEL) -> Iterato
         try:
             line = process.stdout.readline()
             assert line.startswith("ready: "), log.read_text()
-            address, metrics = line.split(" on ")[1].split(",")[0], line.split("metrics on ")[1].split(" ")[0]
+            address, metrics = addresses_of(line)
             with grpc.insecure_channel(address, [("grpc.max_receive_message_length", -1)]) as channel:
                 yield ServerProcess(process, channel, address, metrics, log)
         finally:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import random
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -233,24 +234,40 @@ def runner_of(
     max_beam_size: int = 8,
 ) -> OnnxRunner:
     """Return the graphs of a model."""
-    weights = WeightFiles()
-    built = build(model, precision, weights, random_pairs(8), shortlist=shortlist is not None)
-    files = {**built.graphs, **weight_files(weights)}
-    if shortlist is not None:
-        files[SHORTLIST] = shortlist.to_bytes()
+    most = {
+        "limits": replace(limits_of(model), max_beam_size=max_beam_size),
+        "candidates": min(2 * max_beam_size, VOCAB),
+    }
     with tempfile.TemporaryDirectory() as folder:
-        manifest = manifest_of(model, precision, built.reads)
-        limits = replace(manifest.limits, max_beam_size=max_beam_size)
-        manifest = replace(manifest, limits=limits, candidates=min(2 * max_beam_size, VOCAB))
-        return load_runner(write_bundle(Path(folder) / "1", manifest, files), precision, threads)
+        bundle = written_bundle(model, Path(folder), [precision], shortlist=shortlist, **most)
+        return load_runner(bundle, precision, threads)
 
 
-def written_bundle(model: AnyModel, folder: Path) -> Bundle:
-    """Publish the fp32 graphs of a model, without tokenizer and shortlist, as version 1 in folder."""
-    weights = WeightFiles()
-    built = build(model, "fp32", weights, (), shortlist=False)
-    files = {**built.graphs, **weight_files(weights)}
-    return write_bundle(folder / "1", manifest_of(model, "fp32", built.reads), files)
+def written_bundle(
+    model: AnyModel,
+    folder: Path,
+    precisions: Sequence[str] = ("fp32",),
+    *,
+    shortlist: Shortlist | None = None,
+    files: Mapping[str, bytes] | None = None,
+    **declared: Any,
+) -> Bundle:
+    """Write the graphs of a model below folder, as a bundle whose name is its version.
+
+    files: further ones, such as a tokenizer; declared: values of the manifest
+    """
+    weights, contents = WeightFiles(), dict(files or {})
+    manifest = replace(manifest_of(model), **declared)
+    if shortlist is not None:
+        contents[SHORTLIST] = shortlist.to_bytes()
+        manifest = replace(manifest, shortlist={})
+    reads = {}
+    for precision in precisions:
+        built = build(model, precision, weights, random_pairs(8), shortlist=shortlist is not None)
+        contents |= built.graphs
+        reads[precision] = Precision(CPU, "random", built.reads)
+    manifest = replace(manifest, precisions=reads)
+    return write_bundle(folder / str(manifest.version), manifest, contents | weight_files(weights))
 
 
 @functools.cache
@@ -412,11 +429,8 @@ def system_model(name: str, seed: int = 1) -> AnyModel:
 
 def publish(folder: Path, name: str, version: int = 1) -> Bundle:
     """Write a bundle of a random system, in fp32, below folder."""
-    model, weights = system_model(name, version), WeightFiles()
-    built = build(model, "fp32", weights, [], shortlist=False)
-    manifest = replace(manifest_of(model, reads=built.reads), version=version)
-    files = {**built.graphs, **weight_files(weights), "tokenizer.model": letters_tokenizer()}
-    return write_bundle(folder / "random" / str(version), manifest, files)
+    model, files = system_model(name, version), {"tokenizer.model": letters_tokenizer()}
+    return written_bundle(model, folder / "random", files=files, version=version)
 
 
 CODES = ["<2en>", "<2de>", "<2fr>"]  # control pieces with the ids 4, 5 and 6
@@ -459,22 +473,14 @@ def tokenizer_of(source: str, target: str) -> Tokenizer:
 
 def write_multilingual_bundle(folder: Path, golden: Golden | None = None) -> Bundle:
     """Write version 1 of the model `many` at folder, which ends in 1."""
-    graphs, reads = _built()
-    files = {**graphs, "tokenizer.model": tokenizer_model()}
-    manifest = replace(
-        manifest_of(model(), reads=reads),
+    files = {"tokenizer.model": tokenizer_model()}
+    return written_bundle(
+        model(),
+        folder.parent,
+        files=files if golden is None else {**files, GOLDEN: golden.to_bytes()},
         name="many",
         source_language=MANY,
         target_language=MANY,
         languages=LANGUAGES,
         defaults=Defaults(length_penalty=0),  # with one, beams find other translations than greedy search
     )
-    return write_bundle(folder, manifest, files if golden is None else {**files, GOLDEN: golden.to_bytes()})
-
-
-@functools.cache
-def _built() -> tuple[dict[str, bytes], tuple[str, ...]]:
-    """Return the graphs with their weights, and the names of the weight files."""
-    weights = WeightFiles()
-    built = build(model(), "fp32", weights, [], shortlist=False)
-    return {**built.graphs, **weight_files(weights)}, built.reads
