@@ -92,7 +92,7 @@ def _signals_of(interrupt: Interrupt) -> Iterator[None]:
 def last_checkpoints(run: Path, count: int) -> list[Path]:
     """Return the last checkpoints of a run that have a validation, at most `count`, the oldest first.
 
-    Raises CheckpointError without any.
+    Raise CheckpointError without any.
     """
     validated = checkpoints.validated_steps(run)
     if not validated:

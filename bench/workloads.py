@@ -44,7 +44,7 @@ FOLDER = Path(__file__).resolve().parents[1] / "tests" / "data"
 def sample_file(language: str, folder: Path = FOLDER) -> Path:
     """Return the file with the sample sentences of a language. Line N is a translation of line N of the others.
 
-    Raises SettingsError if the file does not exist: an installed package has no sample sentences.
+    Raise SettingsError if the file does not exist: an installed package has no sample sentences.
     """
     path = folder / f"tatoeba.{language}"
     if not path.is_file():

@@ -45,7 +45,7 @@ def layers() -> str:
 
 
 def runbook() -> str:
-    """Return the runbook of deploy/ without its title; a link to a file of deploy/ becomes the path of that file."""
+    """Return the runbook of deploy/ without its title. A link to a file of deploy/ becomes its path."""
     _, _, text = (ROOT / "deploy" / "RUNBOOK.md").read_text(encoding="utf-8").partition("\n")
     return re.sub(r"\[([^\]]+)\]\(([\w./-]+)\)", lambda found: f"`deploy/{found[2]}`", text)
 
@@ -82,12 +82,12 @@ MARK = re.compile(r"^<!-- generated: ([\w-]+) -->$", re.MULTILINE)
 
 
 def filled(page: str) -> str:
-    """The page with its generated parts in place; raises KeyError for a part that does not exist."""
+    """Return the page with its generated parts. Raise KeyError for a part that does not exist."""
     return MARK.sub(lambda found: PARTS[found[1]](), page)
 
 
 def definitions(lines: list[str]) -> list[str]:
-    """A docstring whose lines `name: meaning` are a list of definitions, as Sphinx reads it.
+    """Return a docstring whose lines `name: meaning` are a list of definitions, as Sphinx reads it.
 
     An indented paragraph is code.
     """

@@ -14,7 +14,7 @@ NONE_YET = "No figures yet: `lingon bench attention` has run as a trial only."
 
 
 def systems(results: Path = RESULTS) -> str:
-    """A table of the systems for each corpus; a sentence without results."""
+    """Return a table of the systems for each corpus, or a sentence if there are no results."""
     found = _newest(results)
     if found is None:
         return NONE_YET
@@ -28,7 +28,7 @@ def systems(results: Path = RESULTS) -> str:
 
 
 def lengths(results: Path = RESULTS) -> str:
-    """The chart of BLEU by the length of the source, and its table; nothing without results."""
+    """Return the chart of BLEU by the length of the source, and its table; nothing without results."""
     found = _newest(results)
     if found is None or not found["lengths"]:
         return ""
@@ -44,7 +44,7 @@ def lengths(results: Path = RESULTS) -> str:
 
 
 def _newest(results: Path) -> dict[str, Any] | None:
-    """The newest results with the name of their file."""
+    """Return the newest results with the name of their file."""
     path = max(results.glob("*-attention.json"), default=None)
     return None if path is None else {**json.loads(path.read_text(encoding="utf-8")), "file": path.name}
 
@@ -67,7 +67,7 @@ class Row(TypedDict):
 
 
 def reference_engines() -> str:
-    """A table of the forms, those with the same results in one line, and what no engine confirms at its end."""
+    """Return a table of the forms, a line for all with the same results. Forms that no engine confirms are last."""
     rows: list[Row] = [row for path in sorted(CONFIRMED.glob("*.json")) for row in json.loads(path.read_text("utf-8"))]
     results: dict[tuple[str, str, str], list[str]] = {}
     for row in rows:
