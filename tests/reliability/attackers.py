@@ -1,4 +1,4 @@
-"""Hostile callers: what they send, from a connection or a process of its own, and what is observed of the server.
+"""Hostile callers: their requests, from a connection or a process of their own, and observations of the server.
 
 `python -m tests.reliability.attackers` is the process: it reads one line of JSON from standard input, attacks until
 standard input ends, and then prints its tally as JSON.
@@ -42,7 +42,7 @@ PAIRS = 64  # texts or pairs of one request
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """One request; body: the serialised message, made once, so that sending it costs this process little."""
+    """One request. body: the serialised message, made once, so that sending it costs this process little."""
 
     name: str
     method: str
@@ -55,48 +55,48 @@ class Attack:
 
 
 def translate(name: str, texts: Sequence[str], **options: Any) -> Attack:
-    """A Translate; options: those of DecodingOptions."""
+    """Return a Translate. options: of DecodingOptions."""
     request = pb.TranslateRequest(texts=texts, options=pb.DecodingOptions(**options))
     return Attack(name, "Translate", request.SerializeToString())
 
 
 def split(name: str, texts: Sequence[str]) -> Attack:
-    """A Translate whose texts the server splits."""
+    """Return a Translate whose texts the server splits."""
     return translate(name, texts, beam_size=1, long_text=pb.LONG_TEXT_POLICY_SPLIT)
 
 
 def tiny_sentences(characters: int, texts: int = 1) -> Attack:
-    """A Translate that splits texts of so many characters in all into a sentence for every two of them."""
+    """Return a Translate that splits texts of this many characters in all into a sentence for every two of them."""
     each = characters // texts
     return split(f"{characters / 1e6:.3g} MB in tiny sentences", [("! " * (each // 2 + 1))[:each]] * texts)
 
 
 def marked_texts(texts: int = 256) -> Attack:
-    """A Translate of texts that are one letter with 1,800 combining marks, whose order NFC has to sort out."""
+    """Return a Translate of texts that are one letter with 1,800 combining marks, whose order NFC has to sort."""
     return translate(f"{texts} texts of combining marks", ["a" + "\u0301\u0323" * 900] * texts, beam_size=1)
 
 
 def empty_pairs(pairs: int = 2_000_000) -> Attack:
-    """A Score of empty pairs, two bytes each."""
+    """Return a Score of empty pairs, two bytes each."""
     return Attack(f"{pairs / 1e6:g} million empty pairs", "Score", b"\x0a\x00" * pairs)
 
 
 def score(name: str, pairs: Sequence[tuple[str, str]], *, alignment: bool = False) -> Attack:
-    """A Score of pairs of source and target."""
+    """Return a Score of pairs of source and target."""
     made = [pb.ScorePair(source=source, target=target) for source, target in pairs]
     return Attack(name, "Score", pb.ScoreRequest(pairs=made, return_alignment=alignment).SerializeToString())
 
 
 def target_text(tokenizer: Tokenizer, word: str, tokens: int) -> str:
-    """The longest text of one repeated word that has at most so many target tokens."""
+    """Return the longest text of one repeated word that has at most this many target tokens."""
     count = tokens
     while len(tokenizer.encode_target(" ".join([word] * count))) > tokens:
         count -= 1
     return " ".join([word] * count)
 
 
-def dear_requests(short: Sequence[str], long: Sequence[str], target: str) -> list[Attack]:
-    """One attack of each kind, for the cases about fairness.
+def costly_requests(short: Sequence[str], long: Sequence[str], target: str) -> list[Attack]:
+    """Return one attack of each kind, for the cases about fairness.
 
     short, long: source texts, at least PAIRS each; target: a target text as long as the model takes
     """
@@ -125,7 +125,7 @@ PATIENCE = 600.0  # seconds that a caller waits for a single answer
 
 @dataclass(slots=True)
 class Reply:
-    """How a request ended; reason: that of `google.rpc.ErrorInfo`; body: the serialised answer, empty with an error."""
+    """How a request ended. reason: of `google.rpc.ErrorInfo`; body: the serialised answer, empty with an error."""
 
     code: str
     reason: str = ""
@@ -134,7 +134,7 @@ class Reply:
 
 @dataclass(slots=True)
 class Tally:
-    """What a caller has sent until now, and how its requests ended, by code and by reason."""
+    """The number of requests that a caller has sent, and how they ended, by code and by reason."""
 
     sent: int = 0
     ended: Counter[str] = field(default_factory=Counter)
@@ -142,7 +142,7 @@ class Tally:
 
 
 class HostileCaller:
-    """One connection of a caller; key: its API key."""
+    """One connection of a caller. key: its API key."""
 
     def __init__(self, address: str, key: str | None = None) -> None:
         self.channel = grpc.aio.insecure_channel(address, options=OPTIONS)
@@ -154,7 +154,7 @@ class HostileCaller:
         await self.channel.close()
 
     async def send(self, attack: Attack, deadline: float | None = PATIENCE) -> Reply:
-        """Send a request and wait for its end; deadline: in seconds, None for none."""
+        """Send a request and wait for its end. deadline: in seconds, None for none."""
         if attack.path not in self._methods:
             self._methods[attack.path] = self.channel.unary_unary(attack.path)
         try:
@@ -165,7 +165,7 @@ class HostileCaller:
 
     @asynccontextmanager
     async def attacking(self, attacks: Sequence[Attack], under_way: int = UNDER_WAY) -> AsyncIterator[Tally]:
-        """Keep so many requests under way while the block runs; they are cancelled at its end.
+        """Keep this many requests running while the block runs, and cancel them at its end.
 
         attacks: are sent in random order, if there are several
         """
@@ -230,7 +230,7 @@ class UnfinishedCalls:
 
     @property
     def settled(self) -> bool:
-        """Whether every call has sent what it may, or was ended, or the connection is closed."""
+        """Whether every call has sent all that it may, or was ended, or the connection is closed."""
         opened_all = len(self._opened) == self._calls or len(self._windows) >= self._most
         return self.closed or (opened_all and not any(self._left[stream] for stream in list(self._opened)))
 
@@ -259,7 +259,10 @@ class UnfinishedCalls:
         return min(self._left[stream], self._window, self._windows[stream], FRAME)
 
     def _piece(self, stream: int, size: int) -> bytes:
-        """The next bytes of a stream; the first five are the header of the message, which is one byte longer."""
+        """Return the next bytes of a stream.
+
+        The first five are the header of the message, which is one byte longer.
+        """
         if self._left[stream] < self._size + 5:
             return b"a" * size
         header = b"\0" + (self._size + 1).to_bytes(4, "big")
@@ -314,7 +317,7 @@ class UnfinishedCalls:
 
 
 def wait(calls: UnfinishedCalls, seconds: float) -> None:
-    """Wait until the calls have sent what they may, for so many seconds at most."""
+    """Wait until the calls have sent all that they may, for this number of seconds at most."""
     end = time.monotonic() + seconds
     while not calls.settled and time.monotonic() < end:
         time.sleep(0.05)
@@ -325,7 +328,7 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 
 def _headers(path: str) -> bytes:
-    """The header block of a gRPC call, without compression (RFC 7541, literals without indexing)."""
+    """Return the header block of a gRPC call, without compression (RFC 7541, literals without indexing)."""
     pairs = [
         (":method", "POST"),
         (":scheme", "http"),
@@ -367,7 +370,7 @@ MAY_NEED = re.compile(r"may need ([\d,]+) MiB")
 class Silence:
     """The answers to one kind of probe.
 
-    answers: by what was answered
+    answers: by the answer
     longest: seconds between two good answers, or between one and the end of the observation
     """
 
@@ -394,7 +397,7 @@ class Silence:
 
 @dataclass(slots=True)
 class Observed:
-    """What an attack did to a server.
+    """The effects of an attack on a server.
 
     cpu: seconds of CPU time
     peak, kept: megabytes of resident memory above those before it: the most at any time, and those at the end
@@ -409,7 +412,7 @@ class Observed:
 
 @asynccontextmanager
 async def observed(server: Server, client: Client) -> AsyncIterator[Observed]:
-    """Observe a server while the block runs; client: for the probes of its gRPC health.
+    """Observe a server while the block runs. client: for the probes of its gRPC health.
 
     A server that has ended leaves the CPU time and the memory unknown (nan).
     """
@@ -449,7 +452,7 @@ async def _status(server: Server) -> str:
 
 
 def may_need(log: str) -> float:
-    """The megabytes that a server says at its start that it may need; nan if it does not say so."""
+    """Return the megabytes that a server says at its start that it may need; nan if it does not say so."""
     found = MAY_NEED.search(log)
     return float(found[1].replace(",", "")) * 2**20 / 1e6 if found else math.nan
 
@@ -461,7 +464,10 @@ STARTED = "attacking\n"
 async def attacking_process(
     address: str, key: str | None, attacks: Sequence[Attack], cores: Cores, under_way: int = UNDER_WAY
 ) -> AsyncIterator[Tally]:
-    """Like HostileCaller.attacking, from another process of low priority; the tally is complete after the block."""
+    """Attack like HostileCaller.attacking, from another process of low priority.
+
+    The tally is complete after the block.
+    """
     command = ["nice", sys.executable, "-m", "tests.reliability.attackers"]
     with on_cores(cores):
         process = subprocess.Popen(ends_with_parent(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: ASYNC220
@@ -482,7 +488,7 @@ async def attacking_process(
     finally:
         process.kill()
         process.wait()
-        with suppress(BrokenPipeError):  # what it did not read
+        with suppress(BrokenPipeError):  # messages that it did not read
             process.stdin.close()
         process.stdout.close()
 

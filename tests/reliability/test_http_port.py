@@ -46,7 +46,7 @@ async def test_http_storm(context: CaseContext, checks: Checks) -> None:
         polite = context.client(server, "polite", key=keys["polite"])
         await polite.translate(context.texts[0])
         async with observed(server, polite) as found:
-            raging = asyncio.create_task(_rage(port, context.choose(60.0, 10.0), context.pinning.clients))
+            raging = asyncio.create_task(_storm(port, context.choose(60.0, 10.0), context.pinning.clients))
             await asyncio.sleep(1.0)
             beside = [await polite.translate(text) for text in context.texts[: context.choose(50, 10)]]
             done = await raging
@@ -67,8 +67,8 @@ async def test_http_storm(context: CaseContext, checks: Checks) -> None:
         checks.at_least("silence while the server is stopped", stopped.health.longest, STOPPED, "s")
 
 
-async def _rage(port: int, seconds: float, cores: Cores) -> Did:
-    """Let the clients rage in a process of their own; returns what they did."""
+async def _storm(port: int, seconds: float, cores: Cores) -> Did:
+    """Run the clients of the storm in a process of their own, and return their counts."""
     command = ["nice", sys.executable, "-m", "tests.reliability.http_storm", str(port), "1", str(seconds), str(CLIENTS)]
     with on_cores(cores):
         process = subprocess.Popen(ends_with_parent(command), stdout=subprocess.PIPE)  # noqa: ASYNC220
@@ -158,7 +158,7 @@ async def _attack(port: int, key: str, tally: Counter[str]) -> AsyncIterator[Non
 
 
 async def _upload(port: int, key: str, file: tuple[str, bytes]) -> float:
-    """Send a document and wait for the reply; returns the seconds. Raises OSError, IncompleteReadError."""
+    """Send a document and wait for the reply, and return the seconds. Raise OSError, IncompleteReadError."""
     name, content = file
     form = [
         *('--x\r\nContent-Disposition: form-data; name="sourceLanguageCode"\r\n\r\nen\r\n',),

@@ -53,7 +53,7 @@ async def test_queue_bound(context: CaseContext, checks: Checks) -> None:
 
 
 def paused_server(context: CaseContext, **settings: object) -> Server:
-    """A server whose engine the switch "pause" pauses."""
+    """Return a server whose engine the switch "pause" pauses."""
     failpoints = f"step=hang?{context.switch('pause')}"
     return context.server(calls=True, failpoints=failpoints, hang_seconds=NO_HANG, **settings)
 
@@ -146,7 +146,7 @@ def _more(name: str, before: Scrape, after: Scrape) -> float:
 
 
 async def _steps_of(context: CaseContext, server: Server, done: asyncio.Task[Outcome]) -> float:
-    """The number of decoder rows that a request takes alone."""
+    """Return the number of decoder rows that a request takes alone."""
     before = await server.scrape()
     await context.client(server, "alone").translate(*done.result().texts)
     return _more("lingon_live_rows_total", before, await context.idle_scrape(server))
@@ -187,7 +187,7 @@ async def test_deadline_aware_refusal(context: CaseContext, checks: Checks) -> N
 
 
 async def _twins(context: CaseContext, client: Client, usual: float) -> list[tuple[Outcome, Outcome]]:
-    """Pairs of requests for one text: with a deadline well below or above its usual duration, and without one."""
+    """Return pairs of requests for a text: with a deadline well below or above its usual duration, and without one."""
     draw, found = random.Random(15), list[tuple[Outcome, Outcome]]()
     for _ in range(context.choose(40, 8)):
         asked = []
@@ -287,7 +287,7 @@ async def storm(context: CaseContext, checks: Checks, server: Server, count: int
 
 
 async def _cancel(client: Client, running: Sequence[asyncio.Task[Outcome]], server: Server) -> Scrape:
-    """Cancel all of these at once; returns the metrics just before."""
+    """Cancel all of these at once, and return the metrics just before."""
     before = await server.scrape()
     await client.close()
     await asyncio.gather(*running)
@@ -321,7 +321,7 @@ async def test_metrics_truth(context: CaseContext, checks: Checks) -> None:
 
 
 async def _scrapes(context: CaseContext, checks: Checks) -> None:
-    """Scrapes at twice the capacity, with names that clients invent: none of them becomes a label."""
+    """Scrape at twice the capacity, with names that clients invent. None of them becomes a label."""
     async with context.server(**SLOWED, max_queue_texts=SLOWED_QUEUE) as server:
         client = context.client(server, "invented-name")
 

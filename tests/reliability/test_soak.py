@@ -73,7 +73,7 @@ class Samples:
         path.write_text(json.dumps(asdict(self)), encoding="utf-8")
 
     def later_half(self, values: list[float] | list[int]) -> list[float]:
-        """The second half of the values, after the server has warmed up."""
+        """Return the second half of the values, after the server has warmed up."""
         return [float(value) for value in values[len(values) // 2 :]]
 
 
@@ -121,7 +121,7 @@ async def test_soak(context: CaseContext, checks: Checks) -> None:
 
 
 async def mixed(context: CaseContext, server: Server, seconds: float) -> Samples:
-    """Send the mixed traffic; returns samples of the server."""
+    """Send the mixed traffic, and return samples of the server."""
     samples, end = Samples(), time.monotonic() + seconds
     clients = [context.client(server, f"soak{number}") for number in range(4)]
     mix, draw = _Mix(context, clients), random.Random(36)
@@ -204,7 +204,7 @@ class _Mix:
 
 
 def unexpected(outcomes: Sequence[Outcome]) -> list[str]:
-    """Requests of the mix, and their texts, that ended with a code that their kind does not allow."""
+    """Return requests of the mix, and their texts, that ended with a code that their kind does not allow."""
     found = []
     for outcome in outcomes:
         if outcome.code not in _expected(outcome):
@@ -216,7 +216,7 @@ def unexpected(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def _expected(outcome: Outcome) -> set[str]:
-    """The codes with which a request of the mix may end."""
+    """Return the codes with which a request of the mix may end."""
     if outcome.code == KILLED:
         return {KILLED}
     if outcome.cancel_after is not None:
@@ -257,7 +257,7 @@ def steady(checks: Checks, outcomes: list[Outcome]) -> None:
 
 
 def typical_p99(outcomes: Sequence[Outcome]) -> float:
-    """The median of the p99 of windows of WINDOW seconds, in milliseconds; a failed request counts as infinite."""
+    """Return the median p99 of windows of WINDOW seconds, in milliseconds. A failed request counts as infinite."""
     windows = itertools.groupby(outcomes, key=lambda outcome: int((outcome.sent - outcomes[0].sent) // WINDOW))
     found = [list(window) for _, window in windows]
     return statistics.median(p99(window) for window in found if len(window) >= len(found[0]) // 2)

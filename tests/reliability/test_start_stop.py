@@ -211,6 +211,6 @@ async def test_sigkill_and_restart(context: CaseContext, checks: Checks) -> None
 
 
 def _files(folder: Path) -> dict[str, str]:
-    """The checksums of all files below a folder."""
+    """Return the checksums of all files below a folder."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}

@@ -43,14 +43,14 @@ def translator(**columns: Any) -> Translate:
 
 
 def write_parquet(path: Path, texts: Sequence[str | None], **arguments: Any) -> None:
-    """A file with an id, the texts, and a column of a type that no text format has."""
+    """Write a file with an id, the texts, and a column of a type that no text format has."""
     path.parent.mkdir(parents=True, exist_ok=True)
     ids = range(len(texts))
     pq.write_table(pa.table({"id": ids, "text": texts, "tags": [[each] for each in ids]}), path, **arguments)
 
 
 def write_jsonl(path: Path, texts: Iterable[str]) -> None:
-    """A line for each text."""
+    """Write a line for each text."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps({"text": each}) + "\n" for each in texts))
 
@@ -106,7 +106,7 @@ class FailingEngine(LocalEngine):
 
 @contextmanager
 def s3_server() -> Iterator[int]:
-    """Run the server; yields its port."""
+    """Run the server, and yield its port."""
     (port,) = free_ports(1)
     command = [sys.executable, "-m", "moto.server", "--host", "127.0.0.1", "--port", str(port)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
@@ -141,7 +141,7 @@ class Faults:
 
 
 class _Proxy(ThreadingHTTPServer):
-    """Listens for requests to a server; target: its port."""
+    """Listens for requests to a server. target: its port."""
 
     def __init__(self, target: int, faults: Faults) -> None:
         super().__init__(("127.0.0.1", 0), _ObjectHandler)
@@ -192,12 +192,12 @@ class _ObjectHandler(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _forward
 
     def log_message(self, *arguments: Any) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 @contextmanager
 def faulty_proxy(port: int, faults: Faults) -> Iterator[int]:
-    """Forward requests to a server; yields the port of the proxy."""
+    """Forward requests to a server, and yield the port of the proxy."""
     with _Proxy(port, faults) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:

@@ -143,7 +143,7 @@ def content_of(
 
 
 def save_ctranslate2(folder: Path, source: Path, kind: str = "float32") -> Path:
-    """Save the model of a folder of a MarianMTModel, with its sentencepiece models; kind: the type of its matrices."""
+    """Save the model of a folder of a MarianMTModel, with its sentencepiece models. kind: the type of its matrices."""
     folder.mkdir(parents=True)
     variables, aliases, vocabulary = variables_of(source)
     (folder / "model.bin").write_bytes(content_of(converted(variables, kind), aliases))
@@ -257,7 +257,7 @@ def variables() -> dict[str, Array]:
 
 
 def save_opennmt(folder: Path, form: SavedForm, *, config: dict[str, object] | None = None) -> Path:
-    """Save the model; config: fields of config.json that differ."""
+    """Save the model. config: fields of config.json that differ."""
     folder.mkdir(parents=True)
     for side, name in SIDES.items():
         shutil.copy(DATA / name, folder / name)

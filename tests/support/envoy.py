@@ -65,7 +65,7 @@ class Envoy:
     async def send(
         self, method: str, path: str, body: bytes, kind: str = "application/json", **more: str
     ) -> WholeReply:
-        """Send a request over HTTP/1.1; more: headers, with _ for -."""
+        """Send a request over HTTP/1.1. more: headers, with _ for -."""
         headers = {name.replace("_", "-"): value for name, value in more.items()}
         return await asyncio.to_thread(send, self.port, method, path, body, kind, headers)
 
@@ -76,7 +76,7 @@ class Envoy:
 
 @contextmanager
 def started(folder: Path, servers: Sequence[str], *edits: tuple[str, str]) -> Iterator[Envoy]:
-    """Start Envoy in front of servers, each HOST:PORT; edits: texts of the configuration, and others."""
+    """Start Envoy in front of servers, each HOST:PORT. edits: texts of the configuration, and others."""
     port, admin_port = free_ports(2)
     text = configured(servers, port=port, admin_port=admin_port)
     for old, new in edits:
@@ -162,7 +162,7 @@ def _errors(outcomes: Sequence[Outcome]) -> int:
 async def rolled(
     folder: Path, rounds: int, balancing: str = "fewest calls", end: signal.Signals = signal.SIGTERM
 ) -> EnvoyRun:
-    """Restart one of three servers `rounds` times under load; end: the signal that it ends by."""
+    """Restart one of three servers `rounds` times under load. end: the signal that it ends by."""
     texts = (ROOT / "tests/data/tatoeba.en").read_text(encoding="utf-8").splitlines()[:200]
     history = History()
     async with _servers(folder) as servers:
@@ -205,7 +205,7 @@ async def _traffic(client: Client, texts: Sequence[str], restarting: asyncio.Tas
 
 
 async def _restart(server: Server, rounds: int, end: signal.Signals) -> int:
-    """Restart the server; returns how many times it ended as it should: with code 0 after SIGTERM."""
+    """Restart the server, and return how many times it ended as it should: with code 0 after SIGTERM."""
     expected = 0 if end == signal.SIGTERM else -end
     orderly = 0
     for _ in range(rounds):

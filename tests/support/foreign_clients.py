@@ -82,7 +82,7 @@ def _install_packages(packages: Sequence[str]) -> None:
 
 
 def run(command: Sequence[str], aim: str, folder: Path = ROOT) -> None:
-    """Run a command without its output; raises MissingClient with the line of its errors that names the cause."""
+    """Run a command without its output. Raise MissingClient with the line of its errors that names the cause."""
     variables = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=variables, check=False)
     if ran.returncode != 0:

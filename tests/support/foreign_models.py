@@ -130,7 +130,7 @@ def save_opus_mt(
 
 
 def _marian_config(sizes: tuple[int, int], *, separate: bool) -> dict[str, Any]:
-    """Return the configuration of a tiny model; sizes: of the source and of the target vocabulary."""
+    """Return the configuration of a tiny model. sizes: of the source and of the target vocabulary."""
     return {
         "vocab_size": sizes[0],
         "decoder_vocab_size": sizes[1],
@@ -157,7 +157,7 @@ NLLB_CODES = ("deu_Latn", "eng_Latn", "fra_Latn", "zho_Hans", "zho_Hant")
 
 
 def save_multilingual(folder: Path, kind: str, *, seed: int = 1, ends: float = 4.0, pieces_of: str = "unigram") -> Path:
-    """Save a model of several languages with the files of a published one; kind: a key of MULTILINGUAL, or mbart25.
+    """Save a model of several languages with the files of a published one. kind: a key of MULTILINGUAL, or mbart25.
 
     pieces_of: the kind of the sentencepiece model
     """
@@ -192,7 +192,7 @@ def write_published_settings(folder: Path, kind: str) -> None:
 
 
 def _write_vocabulary(folder: Path, kind: str, dictionary: Sequence[str], pieces: int) -> int:
-    """Write the files of the tokenizer; return the number of rows of the model's table."""
+    """Write the files of the tokenizer, and return the number of rows of the model's table."""
     if kind == "m2m_100":
         from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CODES
 
@@ -272,7 +272,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def save_t5(folder: Path, kind: str, *, seed: int = 1, ends: float = 3.0, **config: Any) -> Path:
-    """Save a model with the files of a published one; kind: a key of KINDS. ends: raises the logit of the end."""
+    """Save a model with the files of a published one. kind: a key of KINDS. ends: raises the logit of the end."""
     from transformers import (
         GenerationConfig,
         MT5Config,
@@ -372,7 +372,7 @@ def merge(folder: Path) -> None:
 
 
 def save_beside(path: Path) -> Path:
-    """Save a graph with its weights in a file beside it; return that file."""
+    """Save a graph with its weights in a file beside it, and return that file."""
     model = onnx.load(path)
     data = path.with_name(f"{path.name}_data")
     onnx.save(model, path, save_as_external_data=True, location=data.name, size_threshold=0)

@@ -88,7 +88,7 @@ def send(port: int, method: str, path: str, body: bytes, kind: str, headers: Map
 
 @asynccontextmanager
 async def gateway(runner: EchoRunner | None = None, **settings: Any) -> AsyncIterator[Gateway]:
-    """Run a server with the HTTP APIs; settings: of the server."""
+    """Run a server with the HTTP APIs. settings: of the server."""
     settings = {"bundles": (KNOWS_LANGUAGES,), "http_port": 0, **settings}
     async with running(runner, **settings) as server:
         yield Gateway(server, server.server.http_port)

@@ -77,7 +77,7 @@ class TextPattern:
 
 
 def text_patterns(kind: str, seed: int) -> Iterator[TextPattern]:
-    """Yield those of FOUND, then patterns without end; kind: of ALPHABETS."""
+    """Yield those of FOUND, then patterns without end. kind: of ALPHABETS."""
     yield from (TextPattern("", (unit, "", ""), "") for unit in FOUND[kind])
     chance = random.Random(f"{kind} {seed}")
 
@@ -371,7 +371,7 @@ class HostilePattern:
 
 
 def patterns(seed: int, suffix: str = "") -> Iterator[HostilePattern]:
-    """Yield patterns without end, of each family in turn; suffix: of their files, all if it is empty."""
+    """Yield patterns without end, of each family in turn. suffix: of their files, all if it is empty."""
     choices = random.Random(seed)
     families = [family for family in FAMILIES if suffix in ("", family.suffix)]
     while True:
@@ -390,7 +390,7 @@ def _some(choices: random.Random, tokens: Sequence[str], least: int, most: int) 
 
 
 def growth(pattern: HostilePattern, worth: float) -> Growth:
-    """Return how the time of all that is done with a file grows; worth: see `growth_of`."""
+    """Return how the time of all that is done with a file grows. worth: see `growth_of`."""
 
     def prepare(size: int) -> MeasuredWork:
         return partial(_read_and_write, f"a{pattern.family.suffix}", pattern.content(size))
@@ -447,7 +447,7 @@ def _book(name: str, frame: str) -> Wrap:
 
 
 def _xlsx(name: str, frame: str) -> Wrap:
-    """Return what makes a workbook; name: of the file with the pattern, frame: around it."""
+    """Return what makes a workbook. name: of the file with the pattern, frame: around it."""
     files = {
         "workbook": '<workbook a="b"><calcPr a="b"/></workbook>',
         "sharedStrings": '<sst a="b"><si><t>Tom</t></si></sst>',
@@ -466,7 +466,7 @@ def _text(frame: str) -> Wrap:
 
 
 def _places(suffix: str, wrap: Callable[[str], bytes], element: str, text: str) -> list[Family]:
-    """Return the places that XML has beside elements; element: an empty one, text: around a text."""
+    """Return the places that XML has beside elements. element: an empty one, text: around a text."""
     begin, end = text.split("{}")
     whole = f"{begin}Tom{end}"
     return [

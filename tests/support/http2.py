@@ -36,7 +36,7 @@ def call_headers(path: str, **others: str) -> list[tuple[str, str]]:
 
 
 def opening(window: int | None = None) -> bytes:
-    """Return the connection preface; window: the initial flow-control window in bytes, by default that of HTTP/2."""
+    """Return the connection preface. window: the initial flow-control window in bytes, by default that of HTTP/2."""
     ours = b"" if window is None else INITIAL_WINDOW_SIZE.to_bytes(2, "big") + window.to_bytes(4, "big")
     return PREFACE + frame(SETTINGS, 0, 0, ours)
 
@@ -199,7 +199,7 @@ def pump_all(calls: Sequence[HalfCall], seconds: float) -> None:
 
 
 def get(port: int, path: str) -> tuple[int, str]:
-    """Status and body of the HTTP endpoint."""
+    """Return status and body of the HTTP endpoint."""
     try:
         with urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as reply:
             return reply.status, reply.read().decode()

@@ -31,7 +31,7 @@ class Mutant:
     """A mistake of an exporter.
 
     graphs: the graph files that have it
-    gates: those that must refuse it
+    gates: that must refuse it
     """
 
     name: str
@@ -41,7 +41,7 @@ class Mutant:
     precisions: tuple[str, ...] = ALL
 
     def apply(self, files: Mapping[str, bytes]) -> dict[str, bytes]:
-        """Return graph files by name with the mistake in those that have it."""
+        """Return graph files by name, with the mistake in the files of this mutant."""
         return {
             name: _edited(content, self.edit) if name in self.graphs else content for name, content in files.items()
         }
@@ -119,7 +119,7 @@ def _pass(part: onnx.GraphProto, position: int) -> None:
 
 
 def _insert_before(kind: str, value: float | None = None) -> Callable[[onnx.GraphProto, int], None]:
-    """Put a node before the first input of a node; value: its second input, of the type of positions."""
+    """Put a node before the first input of a node. value: its second input, of the type of positions."""
 
     def change(part: onnx.GraphProto, position: int) -> None:
         node, inputs = part.node[position], [part.node[position].input[0]]
@@ -206,13 +206,13 @@ def _values_of_keys(graph: onnx.GraphProto) -> None:
 
 
 def _positions_off_by_one(graph: onnx.GraphProto) -> None:
-    """Of the target, whose positions the last table lookup reads; -1 is the last row of the table."""
+    """Shift the positions of the target, which the last table lookup reads. -1 is the last row of the table."""
     node = [node for node in _nodes(graph, "Gather") if node.input[0] == "position_table"][-1]
     _before(graph, node, 1, "Sub", _constant(graph, np.array(1)))
 
 
 def _norms(graph: onnx.GraphProto) -> list[tuple[onnx.NodeProto, int]]:
-    """Return the norms in their order, and the position of the gain among the inputs of each; its shift is next."""
+    """Return the norms in their order, and the position of the gain among the inputs of each. Its shift is next."""
     positions = {"LayerNormalization": 1, "SkipLayerNormalization": 2}
     return [(node, positions[node.op_type]) for node in graph.node if node.op_type in positions]
 
@@ -234,7 +234,7 @@ def _final_norm_missing(graph: onnx.GraphProto) -> None:
 
 
 def _tied_weights_transposed(graph: onnx.GraphProto) -> None:
-    """The output layer has as many pieces as dimensions."""
+    """Transpose the output layer, which has as many pieces as dimensions."""
     products = [*_nodes(graph, "Gemm"), *_nodes(graph, "MatMulIntegerToFloat")]
     node = next(
         node for node in products if any(value.startswith(("pieces", "output.columns")) for value in node.input)
@@ -246,7 +246,7 @@ def _tied_weights_transposed(graph: onnx.GraphProto) -> None:
 
 
 def _scaled_input(product: str, position: int) -> GraphEdit:
-    """Make an input of an 8-bit product a tenth larger: 2, the scale of the activations, or 3, those of the weights."""
+    """Make an input of an 8-bit product a tenth larger. position: 2, of the activations, or 3, of the weights."""
 
     def edit(graph: onnx.GraphProto) -> None:
         node = next(node for node in _nodes(graph, "MatMulIntegerToFloat") if node.input[1] == f"{product}.columns")
@@ -263,7 +263,7 @@ def _forbidden_pieces_allowed(graph: onnx.GraphProto) -> None:
 
 
 def _labels_off_by_one(graph: onnx.GraphProto) -> None:
-    """The label of a token is that of the next one, and the last row has the first label."""
+    """Give a token the label of the next one, and the last row the first label."""
     node = next(node for node in _nodes(graph, "Reshape") if node.input[0] == names.LABELS)
     ends = [_constant(graph, np.array([value])) for value in (1, 2**31, 0)]
     _before(graph, node, 0, "Slice", ends[0], ends[1], ends[0])
@@ -282,7 +282,7 @@ def _memory_of_wrong_layer(graph: onnx.GraphProto) -> None:
 
 
 def _logits_of_another_temperature(graph: onnx.GraphProto) -> None:
-    """The logits that sampling reads; the candidates are right."""
+    """Double the logits that sampling reads. The candidates are right."""
     node = _writer(graph, names.LOGITS)
     node.output[0] = "mutant.logits"
     for each in graph.node:
@@ -291,7 +291,7 @@ def _logits_of_another_temperature(graph: onnx.GraphProto) -> None:
 
 
 def _shortlist_off(graph: onnx.GraphProto) -> None:
-    """Every sentence chooses among the pieces of all sentences of its batch."""
+    """Let every sentence choose among the pieces of all sentences of its batch."""
     node = next(node for node in _nodes(graph, "Where") if len(node.input) == 3 and _masks_allowed(graph, node))
     node.input[0] = _constant(graph, np.array(True))
 
@@ -301,7 +301,7 @@ def _masks_allowed(graph: onnx.GraphProto, node: onnx.NodeProto) -> bool:
 
 
 def _pieces_not_mapped(graph: onnx.GraphProto) -> None:
-    """The candidates are positions on the list of pieces, not the pieces at these positions."""
+    """Return positions on the list of pieces as candidates, not the pieces at these positions."""
     node = _writer(graph, names.CANDIDATE_IDS)
     node.op_type, node.input[:] = "Identity", [node.input[1]]
 
@@ -398,12 +398,12 @@ def _features_exchanged(graph: onnx.GraphProto) -> None:
 
 
 def _without_first_tanh(graph: onnx.GraphProto) -> None:
-    """Outside of all loops."""
+    """Remove the first tanh outside of all loops."""
     _pass(graph, next(position for position, node in enumerate(graph.node) if node.op_type == "Tanh"))
 
 
 def _halves_rotated(graph: onnx.GraphProto) -> None:
-    """Pair i is dimensions i and i + head_dim / 2, not 2i and 2i + 1."""
+    """Pair dimensions i and i + head_dim / 2, not 2i and 2i + 1."""
     for node in graph.node:
         for each in node.attribute:
             if each.name == "interleaved":
@@ -411,7 +411,7 @@ def _halves_rotated(graph: onnx.GraphProto) -> None:
 
 
 def _keys_subtracted(graph: onnx.GraphProto) -> None:
-    """Of additive scores: q - k instead of q + k."""
+    """Score q - k instead of q + k, in additive attention."""
     summed = {node.input[0] for node in graph.node if node.op_type == "Tanh"}
     for node in graph.node:
         if summed & set(node.output):
@@ -499,7 +499,7 @@ class SourceMutant:
     """A mistake in a formula.
 
     module: below lingon.training.models
-    after: text before the position of the mistake, such as the head of a class; the first `right` after it is edited
+    after: text before the position of the mistake, such as the head of a class. The first `right` after it is edited
     """
 
     module: str
@@ -511,7 +511,7 @@ class SourceMutant:
         return f"{self.module}, {self.after}: {self.wrong}"
 
     def load(self) -> ModuleType:
-        """Return the module with the mistake; the module itself stays as it is."""
+        """Return a copy of the module with the mistake."""
         original = importlib.import_module(f"lingon.training.models.{self.module}")
         source = Path(str(original.__file__)).read_text(encoding="utf-8")
         head, found, rest = source.partition(self.after)

@@ -141,7 +141,7 @@ def total(values: np.ndarray) -> np.ndarray:
 
 
 def normalised(rows: np.ndarray, norm: int, epsilon: float, gain: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
-    """Rows after a norm: 1 is the layer norm, 2 the RMS norm."""
+    """Return rows after a norm: 1 is the layer norm, 2 the RMS norm."""
     count = np.float32(rows.shape[1])
     mean = total(rows) / count if norm == 1 else np.zeros(len(rows), np.float32)
     apart = rows - mean[:, None]
@@ -196,7 +196,7 @@ def float_linear(inputs: Arrays, *, norm: int = 0, epsilon: float = 1e-5, relu: 
 def _product_with_ends(
     multiply: Callable[..., np.ndarray], parts: int, inputs: Arrays, norm: int, epsilon: float, relu: int
 ) -> np.ndarray:
-    """Return the norm of rows, their product, a ReLU and a residual; parts: arrays that the product reads besides
+    """Return the norm of rows, their product, a ReLU and a residual. parts: arrays that the product reads besides
     rows.
     """
     rows, *rest = [*inputs, *[None] * (4 + parts - len(inputs))]
@@ -214,7 +214,7 @@ def _product_with_ends(
 
 
 def attention(query: np.ndarray, keys: np.ndarray, values: np.ndarray, scale: float) -> np.ndarray:
-    """Attention of one query (size) to keys and values (length, size), in float64."""
+    """Return the attention of one query (size) to keys and values (length, size), in float64."""
     scores = keys.astype(np.float64) @ query.astype(np.float64) * scale
     weights = np.exp(scores - scores.max())
     found: np.ndarray = weights / weights.sum() @ values.astype(np.float64)
@@ -222,7 +222,7 @@ def attention(query: np.ndarray, keys: np.ndarray, values: np.ndarray, scale: fl
 
 
 def candidates(logits: np.ndarray, count: int, allowed: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the columns of the largest logits of each row, and their log-probabilities in float64; allowed: as
+    """Return the columns of the largest logits of each row, and their log-probabilities in float64. allowed: as
     logits.
     """
     exact = logits.astype(np.float64)
@@ -287,7 +287,7 @@ def outputs() -> Iterator[np.ndarray]:
 
 
 def halves(*values: np.ndarray) -> list[np.ndarray]:
-    """Values as float16; those beyond its range are infinite."""
+    """Return values as float16. Values beyond its range are infinite."""
     with np.errstate(over="ignore"):
         return [each.astype(np.float16) for each in values]
 

@@ -28,7 +28,7 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 
 
 def lingon(*arguments: object, text: str = "", code: int = 0, folder: Path | None = None) -> str:
-    """Run a verb, which must end with this exit code; returns its output, or standard error if the code is not 0."""
+    """Run a verb, which must end with this exit code, and return its output, or standard error if the code is not 0."""
     command = [sys.executable, "-m", "lingon", *map(str, arguments)]
     ran = subprocess.run(
         command, input=text, capture_output=True, text=True, env=ENVIRONMENT, cwd=folder, timeout=240, check=False
@@ -48,7 +48,7 @@ class Server:
     ready: str
 
     def stop(self) -> int:
-        """Send SIGTERM; returns the exit code."""
+        """Send SIGTERM, and return the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=30)
 
@@ -60,7 +60,7 @@ def addresses_of(ready: str) -> tuple[str, str]:
 
 @contextmanager
 def serving(*arguments: object) -> Iterator[Server]:
-    """Run a server on free ports; the block starts when it prints that it is ready."""
+    """Run a server on free ports. The block starts when it prints that it is ready."""
     command = [sys.executable, "-m", "lingon", "serve", *map(str, arguments), "--port", "0", "--metrics-port", "0"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT
@@ -98,7 +98,7 @@ MOST_IN_FLIGHT_MIB = 32.0
 
 
 class CallEnd(NamedTuple):
-    """The end of a call; details: the serialised google.rpc.Status."""
+    """The end of a call. details: the serialised google.rpc.Status."""
 
     code: grpc.StatusCode
     message: str
@@ -156,11 +156,11 @@ class ServerProcess:
         return alive and serving == health_pb2.HealthCheckResponse.SERVING and result.hypotheses[0].text != ""
 
     def resident(self) -> int:
-        """Bytes of anonymous memory that the process holds now; the kernel may evict file pages at any time."""
+        """Return the bytes of anonymous memory now, because the kernel may evict file pages at any time."""
         return self._status("RssAnon")
 
     def rounds(self, count: int, work: Callable[[], object]) -> tuple[list[float], list[float]]:
-        """Repeat the work; returns the peak and the lasting growth of memory of each repetition, in MiB."""
+        """Repeat the work, and return the peak and the lasting growth of memory of each repetition, in MiB."""
         peaks, growths = [], []
         for _ in range(count):
             Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
@@ -186,7 +186,7 @@ class ServerProcess:
 
 
 def is_prompt(work: Callable[[], object]) -> bool:
-    """Return whether one of three tries takes less than RESPONSE_SECONDS; a busy machine may delay a single one."""
+    """Return whether one of three tries takes less than RESPONSE_SECONDS. A busy machine may delay a single one."""
     for _ in range(3):
         start = time.monotonic()
         work()
@@ -221,7 +221,7 @@ def server_process(folder: Path, *flags: object, model: Path = MODEL) -> Iterato
 def stays_healthy(server: ServerProcess, within: float = RESPONSE_SECONDS) -> Iterator[None]:
     """Check that other clients are served while the block runs, and that the server is healthy afterwards.
 
-    within: seconds that the median answer may take; a busy machine may delay single answers up to PATIENCE.
+    within: seconds that the median answer may take. A busy machine may delay single answers up to PATIENCE.
     All files and sockets that the block opened in the server must be closed in the end.
     """
     assert server.is_healthy()

@@ -123,7 +123,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     **{f"luong {each} fast": {"kind": "luong", "alignment": each, "input_feeding": False} for each in ALIGNMENTS},
     "luong gru": {"kind": "luong", "cell": "gru"},
 }
-"""Every system with every option that changes its formula; values are settings besides SIZES."""
+"""Every system with every option that changes its formula, with settings besides SIZES."""
 
 
 def system_settings(kind: str, **settings: Any) -> ModelSettings:
@@ -152,7 +152,7 @@ DIGITS = 14  # vocabulary of the digits: the special pieces and ten others
 
 
 def learn_to_reverse(settings: ModelSettings, updates: int, batch: int = 64, rate: float = 1e-2) -> float:
-    """Train a model to reverse 2 to 6 digits; return the share of new lines that it translates without a mistake."""
+    """Train a model to reverse 2 to 6 digits, and return the share of new lines without a mistake."""
     torch.manual_seed(1)
     draw = random.Random(1)
     lines = [[4 + draw.randrange(10) for _ in range(draw.randint(2, 6))] for _ in range(updates * batch)]
@@ -214,7 +214,7 @@ def manifest_of(model: AnyModel, precision: str = "fp32", reads: tuple[str, ...]
 
 @functools.cache
 def random_grid(seed: int = 0, **settings: Any) -> list[CaseReference]:
-    """Return what random_model computes on the grid of the gates."""
+    """Return the results of random_model on the grid of the gates."""
     model = random_model(seed, **settings)
     return draw_grid(model, limits_of(model))
 
@@ -302,10 +302,10 @@ VARIANTS = [name for name in SYSTEMS if name.startswith("transformer ")]
 """The variants of the Transformer, and combinations of them."""
 
 KINDS = ["rnnenc lstm", "rnnsearch gru", "luong local-predictive"]
-"""One system of each kind; together they have both cells and every kind of state."""
+"""One system of each kind. Together they have both cells and every kind of state."""
 
 
-SEEDS = {"transformer query norm": 1}  # with 0, what it attends to turns over by the rounding of int8
+SEEDS = {"transformer query norm": 1}  # with 0, the rounding of int8 changes its attention
 
 
 @functools.cache
@@ -321,7 +321,7 @@ def recurrent_model(name: str, seed: int | None = None, **settings: Any) -> AnyM
 
 @functools.cache
 def recurrent_grid(name: str, **settings: Any) -> list[CaseReference]:
-    """Return what recurrent_model computes on the grid of the gates."""
+    """Return the results of recurrent_model on the grid of the gates."""
     model = recurrent_model(name, **settings)
     return draw_grid(model, limits_of(model))
 
@@ -334,7 +334,7 @@ def recurrent_runner(name: str, precision: str = "fp32", threads: int = 1, **set
 
 @functools.cache
 def emulated_grid(name: str, precision: str) -> list[CaseReference]:
-    """Return what the model computes that emulates the 8-bit graphs of recurrent_model, in a precision."""
+    """Return the results of the model that emulates the 8-bit graphs of recurrent_model, in a precision."""
     model = recurrent_model(name)
     emulated = build(model, precision, WeightFiles(), random_pairs(8), shortlist=False).emulated
     assert emulated is not None
@@ -342,9 +342,9 @@ def emulated_grid(name: str, precision: str) -> list[CaseReference]:
 
 
 def random_checkpoint(folder: Path, pairs: list[Pair], seed: int = 0, *, byte_pieces: bool = True) -> Checkpoint:
-    """Return a checkpoint with random weights and a tokenizer of these pairs; its text is written to folder/text.
+    """Return a checkpoint with random weights and a tokenizer of these pairs, whose text is in folder/text.
 
-    byte_pieces: whether it generates them; in random order they spell nothing, and a server decodes again
+    byte_pieces: whether it generates them. In random order they are no characters, and a server decodes again
     """
     write_digit_corpus(folder / "text", pairs=200)
     (folder / "text" / "config.toml").write_text(tiny_config_text())
@@ -370,7 +370,7 @@ def accept_any_quality(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def decided(model: Transformer, gain: float = 20) -> Transformer:
-    """Return the model with random weights that give various translations; a large gain gives large margins."""
+    """Return the model with random weights that give various translations. A large gain gives large margins."""
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -391,7 +391,7 @@ def encode(runner: OnnxRunner, sources: list[tuple[int, ...]], padding: int = 0)
 def step(
     buffers: OnnxBuffers | DeviceBuffers, tokens: list[int], positions: list[int], *, logits: bool = False
 ) -> Step:
-    """Run one step; there is one token for every row."""
+    """Run one step, with one token for every row."""
     buffers.token_ids[: len(tokens)], buffers.positions[: len(tokens)] = tokens, positions
     return buffers.step(len(tokens) // buffers.beam_size, logits=logits)
 
