@@ -295,7 +295,7 @@ def quality(found: Translations) -> dict[str, Any]:
 
 
 def alignment(bundle: Bundle, data: Path) -> dict[str, Any]:
-    """Return the alignment error rate (AER) of a bundle's attention; it is None for a model without attention.
+    """Return the alignment error rate (AER) of a bundle's attention, which is None for a model without attention.
 
     Pairs with an even and with an odd number are two halves. The layer, the heads and the shift with the lowest rate on
     one half are measured on the other half. The figure counts both halves. Pairs that are too long are left out.
@@ -399,9 +399,9 @@ def write_corpora(data: Path, folder: Path, longest: Sequence[int]) -> None:
 
 
 def joined(pairs: Sequence[Pair], longest: int, seed: int = 1) -> Iterator[Pair]:
-    """Join sentences to texts of 1 to `longest` source words; each wanted length is equally likely.
+    """Join sentences to texts of 1 to `longest` source words. Each wanted length is equally likely.
 
-    Every sentence is used once, except those of more than `longest` words, which are left out.
+    Every sentence is used once. Sentences of more than `longest` words are left out.
     """
     draw = random.Random(seed)
     order = draw.sample(pairs, len(pairs))

@@ -153,7 +153,7 @@ class Attention(Layer):
 
     @abstractmethod
     def mix(self, query: Tensor, past: KeyValue) -> Tensor:
-        """Return the mixed values; see `lingon.bench.attention_cost`."""
+        """Return the mixed values. See `lingon.bench.attention_cost`."""
 
     @staticmethod
     def weights(size: Size) -> int:
@@ -257,7 +257,7 @@ class LinearAttention(Attention):
 
 
 class FullyConnected(Layer):
-    """One product y = W x + b over the whole sequence as a vector of T D elements; its matrix has T^2 D^2 weights.
+    """One product y = W x + b over the whole sequence as a vector of T D elements. Its matrix has T^2 D^2 weights.
 
     Every output depends on every input: T^2 D^2 multiply-adds. Kept: the input (T D).
     """
@@ -317,7 +317,7 @@ class Convolution(Layer):
 
 
 class Recurrent(Layer):
-    """The GRU of Cho et al. (2014), equations 5 to 8; T steps that depend on each other.
+    """The GRU of Cho et al. (2014), equations 5 to 8: T steps that depend on each other.
 
     Three gates, each with a product of the input and one of the state: 6 T D^2 multiply-adds. Kept: the input, the
     state before each step, and six vectors of its gates (T D each).

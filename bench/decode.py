@@ -50,7 +50,7 @@ BATCHES = {1: (1, 8, 32, 128), 4: (1, 8, 32)}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CellFilter:
-    """The batch sizes and beam sizes to which the user limits the table; an empty tuple means all."""
+    """The batch sizes and beam sizes to which the user limits the table. An empty tuple means all."""
 
     batches: tuple[int, ...] = ()
     beam_sizes: tuple[int, ...] = ()
@@ -347,9 +347,7 @@ class _WorkloadRun:
             "fraction_of_floor": round(floor / row["median_ms"], 3),
             **self._quality(timed.outputs),
             **self._comparison.columns(cell, sources, reference, timed.outputs, explain=explain),
-            "load_s": round(engine.load_s, 3),
-            "disk_mb": round(engine.disk_mb, 1),
-            "peak_mb": round(engine.peak_mb, 1),
+            **engine.columns(),
         }
 
     def _quality(self, outputs: Tokens) -> dict[str, Any]:
@@ -424,12 +422,16 @@ def agreement_lines(rows: Sequence[Row]) -> list[str]:
 def _agreement_line(key: tuple[str, str, int], rows: Sequence[Row]) -> str:
     workload, engine, beam_size = key
     lowest = min(row["agreement"] for row in rows)
-    causes: Counter[str] = sum((Counter(row["causes"]) for row in rows), Counter())
-    counts = ", ".join(f"{count} {cause}" for cause, count in causes.most_common()) or "none"
     return (
         f"{workload}, {search_name(beam_size)}: at least {lowest:.2%} of sentences are the same with {engine} fp32 "
-        f"(differences in {len(rows)} cells and settings: {counts})"
+        f"(differences in {len(rows)} cells and settings: {causes_of(rows)})"
     )
+
+
+def causes_of(rows: Sequence[Row]) -> str:
+    """Return how many differences of rows have each cause."""
+    causes: Counter[str] = sum((Counter(row["causes"]) for row in rows), Counter())
+    return ", ".join(f"{count} {cause}" for cause, count in causes.most_common()) or "none"
 
 
 def _times_table(workload: str, rows: Sequence[Row], full_runs: int) -> Group:
@@ -509,7 +511,7 @@ TINY = Shape(layers=2, dim=64, heads=2, ffn=128, vocab=400)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DecodeOptions:
-    """The options of the command; an empty tuple selects everything."""
+    """The options of the command. An empty tuple selects everything."""
 
     workloads: tuple[str, ...] = ()
     engines: tuple[str, ...] = ()

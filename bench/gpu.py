@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.table import Table
 
-from lingon.bench.decode import Rounds, TimedRuns, measure_in_turns, row_of, speedup, title
+from lingon.bench.decode import Rounds, TimedRuns, causes_of, measure_in_turns, row_of, speedup, title
 from lingon.bench.device_roofline import DevicePeaks, floor_of, measure_device_peaks, peaks_of
 from lingon.bench.engines.agreement import OutputComparison
 from lingon.bench.engines.base import Cell, Setting
@@ -45,7 +45,7 @@ LEAST = 8  # sentences of a cell with mixed lengths at least
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuOptions:
-    """The options of the command; an empty tuple selects everything."""
+    """The options of the command. An empty tuple selects everything."""
 
     models: tuple[str, ...] = ()
     workloads: tuple[str, ...] = ()  # fixed or mix
@@ -207,9 +207,7 @@ class _ModelRun:
             "floor_parts_ms": {name: round(value, 4) for name, value in asdict(floor).items()},
             "fraction_of_floor": round(floor.total / row["median_ms"], 4),
             **self._comparison.columns(cell, sources, ours, timed.outputs, explain=True),
-            "load_s": round(engine.load_s, 3),
-            "disk_mb": round(engine.disk_mb, 1),
-            "peak_mb": round(engine.peak_mb, 1),
+            **engine.columns(),
             "reason": None,
         }
 
@@ -268,11 +266,11 @@ def lines_of(rows: Sequence[Row]) -> list[str]:
     compared = [row for row in measured(rows) if row["agreement"] is not None and row["engine"] != LINGON]
     for engine in dict.fromkeys(row["engine"] for row in compared):
         own = [row for row in compared if row["engine"] == engine]
-        causes: Counter[str] = sum((Counter(row["causes"]) for row in own), Counter())
-        counts = ", ".join(f"{count} {cause}" for cause, count in causes.most_common()) or "none"
         sentences = sum(row["sentences"] for row in own)
         same = sum(row["sentences"] * row["agreement"] for row in own) / sentences
-        lines.append(f"{engine}: {same:.2%} of {sentences} outputs are those of {LINGON} (differences: {counts})")
+        lines.append(
+            f"{engine}: {same:.2%} of {sentences} outputs are those of {LINGON} (differences: {causes_of(own)})"
+        )
     return lines
 
 

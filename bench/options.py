@@ -34,5 +34,5 @@ def check_choice(option: str, values: Iterable[object], offered: Iterable[object
 
 
 def results_folder(given: Path | None, *, quick: bool) -> Path:
-    """Return the folder for the results of a run; a trial run writes none beside the results that are kept."""
+    """Return the folder for the results of a run. A trial run writes none beside the kept results."""
     return given or Path("build/bench" if quick else "bench/results")

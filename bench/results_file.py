@@ -42,7 +42,7 @@ def save(name: str, rows: Sequence[Row], folder: Path, **more: Any) -> Path:
 
 
 def keep(name: str, rows: Sequence[Row], results: Path | None, **more: Any) -> None:
-    """Save rows if there is a folder for results; see `save`."""
+    """Save rows if there is a folder for results. See `save`."""
     if results is not None:
         save(name, rows, results, **more)
 
@@ -162,7 +162,7 @@ class ResumeFile:
         return key in self._records
 
     def record(self, key: str, make: Callable[[], Any]) -> Any:
-        """Return the record of a key; without one, add what `make` returns and append it to the file."""
+        """Return the record of a key. Without one, add the result of `make` and append it to the file."""
         if key not in self._records:
             self._records[key] = make()
             with self._path.open("a", encoding="utf-8") as file:

@@ -17,6 +17,7 @@ as with the sentence's own limit.
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 from collections.abc import Sequence
@@ -91,12 +92,18 @@ class BenchEngine(Protocol):
         """
 
 
+def missing_package(*names: str) -> str | None:
+    """Return a reason if one of these packages is not installed."""
+    missing = next((name for name in names if importlib.util.find_spec(name) is None), None)
+    return None if missing is None else f"{missing} is not installed"
+
+
 LIMITS = "limits.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Sources decoded together, by index; longest: maximum number of target tokens of each, with the end token."""
+    """Sources decoded together, by index. longest: maximum number of target tokens of each, with the end token."""
 
     indices: tuple[int, ...]
     longest: int

@@ -35,7 +35,7 @@ class Affine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """The parts that encoder and decoder layers have in common; qkv: queries, keys, values in that order."""
+    """The parts that encoder and decoder layers have in common. qkv: queries, keys, values in that order."""
 
     attention_norm: Affine
     qkv: Affine
@@ -47,7 +47,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class CrossAttention:
-    """The encoder-decoder attention of a decoder layer; key_value: keys and values in that order."""
+    """The encoder-decoder attention of a decoder layer. key_value: keys and values in that order."""
 
     norm: Affine
     query: Affine
@@ -57,7 +57,7 @@ class CrossAttention:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Encoder or decoder; pieces: (vocab, dim), positions: (positions, dim), norm: after the last layer, if any."""
+    """Encoder or decoder. pieces: (vocab, dim), positions: (positions, dim), norm: after the last layer, if any."""
 
     pieces: np.ndarray
     positions: np.ndarray

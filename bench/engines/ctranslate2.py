@@ -10,14 +10,13 @@ gives every sentence the union of the shortlists of its batch. Our engine gives 
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Sequence
 from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from lingon.bench.engines.base import Cell, Setting, Tokens, batches, limit, read_limits, write_limits
+from lingon.bench.engines.base import Cell, Setting, Tokens, batches, limit, missing_package, read_limits, write_limits
 from lingon.bench.engines.conversion import (
     Affine,
     CrossAttention,
@@ -39,7 +38,7 @@ COMPUTE_TYPES = {"fp32": "float32", "int8": "int8", "fp16": "float16"}
 
 def unavailable_reason() -> str | None:
     """Return a reason if CTranslate2 is not installed."""
-    return None if importlib.util.find_spec("ctranslate2") else "ctranslate2 is not installed"
+    return missing_package("ctranslate2")
 
 
 def prepare(bundle: Bundle, folder: Path) -> None:
@@ -124,7 +123,7 @@ def source_pieces(folder: Path) -> list[str]:
 
 
 def _lines(shortlist: Shortlist, sources: Sequence[str], targets: Sequence[str]) -> str:
-    """Return a vocabulary map: source piece, tab, target pieces; the first line, without source piece, is for all."""
+    """Return a vocabulary map: source piece, tab, target pieces. The first line, without a source piece, is for all."""
     by_piece = (shortlist.pieces[begin:end] for begin, end in pairwise(shortlist.offsets.tolist()))
     rows = [("", shortlist.always), *zip(sources, by_piece, strict=True)]
     return "".join(f"{piece}\t{' '.join(targets[target] for target in found)}\n" for piece, found in rows)

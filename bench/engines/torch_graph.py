@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lingon.bench.engines import conversion
-from lingon.bench.engines.base import Batch, Cell, Setting, Tokens, batches, limit
+from lingon.bench.engines.base import Batch, Cell, Setting, Tokens, batches, limit, missing_package
 from lingon.bench.engines.conversion import Affine, model_of
 from lingon.bundle.manifest import Limits
 from lingon.bundle.store import Bundle, open_bundle
@@ -306,7 +305,7 @@ ALIGNED = 8  # positions, because the kernels of attention take a mask only with
 
 def unavailable_reason() -> str | None:
     """Return a reason if torch is not installed."""
-    return None if importlib.util.find_spec("torch") else "torch is not installed"
+    return missing_package("torch")
 
 
 def prepare(bundle: Bundle, folder: Path) -> None:

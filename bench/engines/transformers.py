@@ -10,14 +10,13 @@ the same best hypothesis (training/search.py). The length limit is the limit of 
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lingon.bench.engines.base import Cell, Setting, Tokens, batches, limit, read_limits, write_limits
+from lingon.bench.engines.base import Cell, Setting, Tokens, batches, limit, missing_package, read_limits, write_limits
 from lingon.bench.engines.conversion import Affine, CrossAttention, Layer, Model, Side, model_of
 from lingon.bundle.manifest import Limits
 from lingon.bundle.store import Bundle
@@ -31,8 +30,7 @@ TIED_TO_SHARED = ("model.encoder.embed_tokens.weight", "model.decoder.embed_toke
 
 def unavailable_reason() -> str | None:
     """Return a reason if transformers or torch is not installed."""
-    missing = [name for name in ("transformers", "torch") if importlib.util.find_spec(name) is None]
-    return f"{missing[0]} is not installed" if missing else None
+    return missing_package("transformers", "torch")
 
 
 def prepare(bundle: Bundle, folder: Path) -> None:

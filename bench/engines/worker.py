@@ -29,6 +29,7 @@ import lingon.bench.engines
 from lingon.bench.engines.base import BenchEngine, Cell, Setting, Tokens
 from lingon.bench.engines.conversion import unconvertible
 from lingon.bench.options import check_choice
+from lingon.bench.results_file import Row
 from lingon.bench.worker_process import Worker, answer_messages
 from lingon.bundle.names import MANIFEST, WEIGHTS
 from lingon.bundle.store import Bundle, open_bundle
@@ -52,10 +53,10 @@ MODULES = {
     TRANSFORMERS_STATIC: "lingon.bench.engines.transformers",
     TORCH_GRAPH: "lingon.bench.engines.torch_graph",
 }
-"""The module of every engine; lingon.bench.engines.base describes its functions."""
+"""The module of every engine. lingon.bench.engines.base describes its functions."""
 
 ENGINES = (LINGON, CTRANSLATE2, TRANSFORMERS, "optimum")
-"""The engines of `lingon bench decode`; lingon.bench.gpu names those of `lingon bench gpu`."""
+"""The engines of `lingon bench decode`. lingon.bench.gpu names the engines of `lingon bench gpu`."""
 
 READ_BUNDLES = (LINGON, LINGON_GRAPHS, TORCH_GRAPH)
 """Engines that read the bundle itself, so that no files are written for them."""
@@ -66,7 +67,7 @@ WITH_SHORTLIST = (LINGON, CTRANSLATE2)
 
 @dataclass(frozen=True, slots=True)
 class EngineSetting:
-    """An engine in one setting; each runs in its own process."""
+    """An engine in one setting, which runs in its own process."""
 
     engine: str
     setting: Setting
@@ -92,7 +93,7 @@ class EngineSetting:
 
 
 def engine_settings(engines: Sequence[str], cores: int) -> list[EngineSetting]:
-    """Return all settings in which these engines are measured on so many cores; no names mean all engines."""
+    """Return all settings in which these engines are measured on so many cores. No names mean all engines."""
     check_choice("--engine", engines, ENGINES)
     shapes = dict.fromkeys([(1, cores), (cores, 1), (1, 1)])  # 1x1, because threads may delay each other
     of_ctranslate2 = [
@@ -151,7 +152,7 @@ def folder_of(engine: str, bundle: Bundle, cache: Path) -> Path:
 
 
 def bytes_of(engine_setting: EngineSetting, folder: Path, bundle: Bundle) -> int:
-    """Return the size on disk of the model files that a setting reads; of a bundle, only those of its precision."""
+    """Return the size on disk of the model files that a setting reads, of a bundle only the files of its precision."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     if engine_setting.engine in READ_BUNDLES:
         # The files of fp16 have the fp32 weights that fp16 holds exactly.
@@ -178,10 +179,18 @@ class LoadedEngine:
     disk_mb: float
     peak_mb: float = 0.0
 
+    def columns(self) -> Row:
+        """Return the columns of the results that describe the process."""
+        return {
+            "load_s": round(self.load_s, 3),
+            "disk_mb": round(self.disk_mb, 1),
+            "peak_mb": round(self.peak_mb, 1),
+        }
+
 
 @dataclass(slots=True)
 class Engines:
-    """The processes of engine settings for a bundle; used as a `with`.
+    """The processes of engine settings for a bundle, used as a `with`.
 
     show: receives a line about the current activity, for a progress display
     missing: why an engine cannot run here at all, by setting

@@ -32,7 +32,7 @@ Ids = Sequence[int]
 
 
 class Search(NamedTuple):
-    """The search options; all sentences of a batch have the same."""
+    """The search options, the same for all sentences of a batch."""
 
     beam_size: int
     length_penalty: float

@@ -57,7 +57,7 @@ from lingon.files import read_lines
 from lingon.text import normalise
 
 LINGON, CTRANSLATE2, EXTERNAL = "lingon", "ctranslate2", "server"
-"""The names of the systems in the results; EXTERNAL is a server that runs already (--server)."""
+"""The names of the systems in the results. EXTERNAL is a server that runs already (--server)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -127,7 +127,7 @@ class Plan:
 
 
 def lingon_system(model: Path, address: str | None, options: Mapping[str, object]) -> System:
-    """Return the running server at this address; without one, our server, started with these options."""
+    """Return the running server at this address. Without an address, return our server, started with these options."""
     if address:
         return System(name=EXTERNAL, address=address)
     return System(name=LINGON, command=lingon_command(model, options))
@@ -248,7 +248,7 @@ def gauge_sum(metrics: str, name: str) -> float | None:
 
 
 def memory_row(plan: Plan, name: str, server: Server, beam_size: int) -> dict[str, Any]:
-    """Return the memory of a server after the loads of a beam size; for our server also the bound."""
+    """Return the memory of a server after the loads of a beam size, for our server also the bound."""
     row = {"kind": "memory", "system": name, "beam_size": beam_size}
     held = {key: round(value, 1) for key, value in server.memory().items()}
     if name != LINGON or not server.metrics:
@@ -358,7 +358,7 @@ class Measurement:
         self._plan, self._servers, self._generator, self._write = plan, servers, generator, write
 
     def single_client(self, beam_size: int) -> list[Row]:
-        """Measure the latency of a single client; for our server also the part of it that is not the engine's."""
+        """Measure the latency of a single client, for our server also its part outside of the engine."""
         plan = self._plan
         times: dict[str, list[float]] = {name: [] for name in self._servers}
         engine: list[float] = []

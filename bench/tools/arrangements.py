@@ -407,7 +407,7 @@ def _has_no_sign(case: Case) -> bool:
 
 
 def _is_cue(case: Case) -> bool:
-    """Return whether a text is one of subtitles. Without an end mark it would go on in the next cue.
+    """Return whether a text is one of subtitles. Without an end mark it would continue in the next cue.
 
     In a path without a drive or a host the marks of subtitles are marks: a hard blank and a line break.
     """
