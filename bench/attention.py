@@ -21,7 +21,7 @@ from typing import Any
 
 from lingon.alignment import LinkCounts
 from lingon.bench.attention_report import draw, length_table, table
-from lingon.bench.decode import Rounds, measure_in_turns
+from lingon.bench.decode import Rounds, measure_rounds
 from lingon.bench.engines.base import Cell, Setting, Tokens
 from lingon.bench.engines.lingon import Lingon, load
 from lingon.bench.options import check_choice
@@ -349,7 +349,7 @@ def tokens_per_second(
             engine = load(bundle.folder, Setting(precision="fp32", workers=1, threads=1))
             stack.callback(engine.close)
             measures[name] = partial(_measure, engine, bundle, lines)
-        timed = measure_in_turns(measures, Rounds(runs=rounds), show)
+        timed = measure_rounds(measures, Rounds(runs=rounds), show)
     return {
         name: round(1000 * sum(map(len, found.outputs)) / statistics.median(found.runs_ms), 1)
         for name, found in timed.items()

@@ -708,8 +708,8 @@ def draw_positions(output: Path, positions: int = 128, dim: int = 128) -> None:
 
 def _dimensions(dim: int) -> Mapping[int, str]:
     """Return three even dimensions, of short, medium and long wavelength, with their colours."""
-    places = (dim // 8 // 2 * 2, dim // 4 // 2 * 2, 3 * dim // 8 // 2 * 2)
-    return dict(zip(places, ("#b3541e", "#1f4e79", "#3f9b8f"), strict=True))
+    dimensions = (dim // 8 // 2 * 2, dim // 4 // 2 * 2, 3 * dim // 8 // 2 * 2)
+    return dict(zip(dimensions, ("#b3541e", "#1f4e79", "#3f9b8f"), strict=True))
 
 
 def run(options: CostOptions, results: Path) -> None:

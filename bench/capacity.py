@@ -55,11 +55,11 @@ class Speed:
 
     def total(self, sentences: int) -> float:
         """Return the sentences a second with this number at once."""
-        place = bisect_left(self.measured, (sentences, 0.0))
-        (n, rate) = self.measured[place]
+        index = bisect_left(self.measured, (sentences, 0.0))
+        (n, rate) = self.measured[index]
         if n == sentences:
             return rate
-        (before, slower) = self.measured[place - 1]
+        (before, slower) = self.measured[index - 1]
         return slower + (rate - slower) * (sentences - before) / (n - before)
 
 
@@ -113,7 +113,7 @@ class Counts:
     def __init__(self, machines: int) -> None:
         self.of = [0] * machines
         self._with: list[list[int]] = [list(range(machines))]
-        self._place = list(range(machines))
+        self._index = list(range(machines))
         self._fewest = 0
 
     def change(self, machine: int, by: int) -> None:
@@ -121,12 +121,12 @@ class Counts:
         old = self._with[self.of[machine]]
         last = old.pop()
         if last != machine:
-            old[self._place[machine]], self._place[last] = last, self._place[machine]
+            old[self._index[machine]], self._index[last] = last, self._index[machine]
         self.of[machine] += by
         count = self.of[machine]
         if count == len(self._with):
             self._with.append([])
-        self._place[machine] = len(self._with[count])
+        self._index[machine] = len(self._with[count])
         self._with[count].append(machine)
         self._fewest = min(self._fewest, count)
         while not self._with[self._fewest]:
@@ -146,7 +146,7 @@ def at_random(counts: Counts, chance: random.Random, number: int) -> int:
     return int(chance.random() * len(counts.of))
 
 
-def in_turns(counts: Counts, chance: random.Random, number: int) -> int:
+def round_robin(counts: Counts, chance: random.Random, number: int) -> int:
     """Choose the machines in a fixed order."""
     return number % len(counts.of)
 
@@ -166,7 +166,7 @@ def fewest(counts: Counts, chance: random.Random, number: int) -> int:
 POLICIES: dict[str, Policy] = {
     "fewest calls": fewest,
     "fewer of two": fewer_of_two,
-    "in turns": in_turns,
+    "round robin": round_robin,
     "at random": at_random,
 }
 
@@ -295,7 +295,7 @@ async def _open(
     return round(percentile(took, 50), 1), round(percentile(took, 99), 1)
 
 
-COLOURS = {"fewest calls": "#1b6ca8", "fewer of two": "#56a3a6", "in turns": "#e08e45", "at random": "#b23a48"}
+COLOURS = {"fewest calls": "#1b6ca8", "fewer of two": "#56a3a6", "round robin": "#e08e45", "at random": "#b23a48"}
 
 
 def draw(path: Path) -> Path:
@@ -334,8 +334,8 @@ def _slow(axes: Any, slow: dict[str, Any]) -> None:
     width = 0.8 / len(COLOURS)
     for number, (policy, colour) in enumerate(COLOURS.items()):
         rows = {row["servers"]: row for row in shown if row["policy"] == policy}
-        places = [place + (number - (len(COLOURS) - 1) / 2) * width for place in range(len(sizes))]
-        axes.bar(places, [rows[size]["p99_ms"] for size in sizes], width, color=colour, label=policy)
+        positions = [index + (number - (len(COLOURS) - 1) / 2) * width for index in range(len(sizes))]
+        axes.bar(positions, [rows[size]["p99_ms"] for size in sizes], width, color=colour, label=policy)
     axes.set_xticks(range(len(sizes)), [str(size) for size in sizes])
     axes.set(xlabel="servers, each on one core", ylabel="99th percentile, ms")
     axes.set_title(f"One server at {100 * speed:g} % of the speed, load {100 * slow['load']:g} %", fontsize=10)
@@ -347,7 +347,7 @@ SHARES = (0.5, 0.75)  # of the capacity, the loads that are measured and simulat
 CALLS = 60_000  # at least, of a simulation
 CALLS_EACH = 600  # at least, of each server
 STEPS = 6  # of the search for a load; the last step is 1.6 % of the capacity
-BLIND = ("in turns", "at random")  # policies that do not look at the servers
+BLIND = ("round robin", "at random")  # policies that do not look at the servers
 SLOW = (0.7, 0.25)  # speeds of the slow server, in the speed of the others
 
 

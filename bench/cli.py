@@ -306,7 +306,7 @@ def attention_cost(
         typer.Option(help="Positions of the sequence; may be repeated. (default: the powers of 2 from 16 to 2048)"),
     ] = None,
     dim: Annotated[int, typer.Option(help="Width of every layer, an even number.")] = 64,
-    rounds: Annotated[int, typer.Option(help="Measured rounds; each has all layers in turns.")] = 7,
+    rounds: Annotated[int, typer.Option(help="Measured rounds, each with all layers.")] = 7,
     results: Results = None,
     quick: Annotated[bool, typer.Option("--quick", help="Try it out: three short lengths, 2 rounds; seconds.")] = False,
 ) -> None:

@@ -197,7 +197,7 @@ def without_staggered(rows: Sequence[Row]) -> list[Row]:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rounds:
-    """How often and for how long each engine is measured in a cell."""
+    """The number and the length of the runs of each engine in a cell."""
 
     runs: int = 7
     slow_runs: int = 3  # runs of an engine whose run takes longer than slow_s
@@ -216,7 +216,7 @@ class Rounds:
         return runs, max(math.ceil(self.min_run_ms / warm_ms), 1)
 
 
-def measure_in_turns(
+def measure_rounds(
     measures: Mapping[Key, Measure], rounds: Rounds, show: Callable[[str], None]
 ) -> dict[Key, TimedRuns]:
     """Warm up all engines, then run each in every round, so that slow periods of the machine affect all alike.
@@ -310,7 +310,7 @@ class _WorkloadRun:
     def _measure(self, cell: Cell) -> list[Row]:
         sources = sources_of(self._workload, cell)
         measures = self._measures(cell, len(sources))
-        timed = measure_in_turns(
+        timed = measure_rounds(
             measures, self._benchmark.rounds, lambda step: self._benchmark.show(f"{title(cell)}: {step}")
         )
         reference = next((found.outputs for mode, found in timed.items() if _is_reference(mode)), None)

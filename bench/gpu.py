@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.table import Table
 
-from lingon.bench.decode import Rounds, TimedRuns, causes_of, measure_in_turns, row_of, speedup, title
+from lingon.bench.decode import Rounds, TimedRuns, causes_of, measure_rounds, row_of, speedup, title
 from lingon.bench.device_roofline import DevicePeaks, floor_of, measure_device_peaks, peaks_of
 from lingon.bench.engines.agreement import OutputComparison
 from lingon.bench.engines.base import Cell, Setting
@@ -171,7 +171,7 @@ class _ModelRun:
 
     def _measure(self, cell: Cell, sources: Sequence[Sequence[int]]) -> list[Row]:
         measures, reasons = self._engines.measures(cell, sources)
-        timed = measure_in_turns(
+        timed = measure_rounds(
             measures, self._benchmark.rounds, lambda step: self._benchmark.show(f"{title(cell)}: {step}")
         )
         by_name = {each.engine: found for each, found in timed.items()}

@@ -83,7 +83,7 @@ class ColumnOptions(OptionGroup):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextOptions(OptionGroup):
-    """How texts are translated."""
+    """The options of the translation."""
 
     source_language: SourceOption = None
     target_language: TargetOption = None

@@ -63,7 +63,7 @@ def load(folder: Path, setting: Setting) -> CTranslate2:
 
 
 class CTranslate2:
-    """See lingon.bench.engines.base.BenchEngine. The batch of a cell is split between the workers."""
+    """CTranslate2 as a lingon.bench.engines.base.BenchEngine. The batch of a cell is split between the workers."""
 
     def __init__(self, folder: Path, setting: Setting) -> None:
         self._workers = setting.workers

@@ -48,7 +48,7 @@ def load(folder: Path, setting: Setting) -> Lingon:
 
 
 class Lingon:
-    """See lingon.bench.engines.base.BenchEngine. The batch of a cell is the number of sentences that run together.
+    """Lingon as a lingon.bench.engines.base.BenchEngine. The batch of a cell is the number of running sentences.
 
     batch_tokens: tokens of one encoder run at most
     """

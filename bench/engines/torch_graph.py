@@ -327,7 +327,7 @@ def load(folder: Path, setting: Setting) -> TorchGraph:
 
 
 class TorchGraph:
-    """See lingon.bench.engines.base.BenchEngine. The searches of a cell are kept until the next cell begins."""
+    """The loop as a lingon.bench.engines.base.BenchEngine. It keeps the searches of a cell until the next cell."""
 
     def __init__(self, network: Network, limits: Limits) -> None:
         self._network, self._limits = network, limits

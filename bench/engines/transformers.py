@@ -83,7 +83,7 @@ def load_network(folder: Path) -> Any:
 
 
 class GenerateEngine:
-    """See lingon.bench.engines.base.BenchEngine: a model with `generate`, batch by batch, similar lengths together.
+    """A model with `generate` as a lingon.bench.engines.base.BenchEngine, with similar lengths in a batch.
 
     static_cache: keys and values of a fixed size, with which `generate` compiles the model on CUDA
     """

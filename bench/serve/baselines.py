@@ -51,7 +51,7 @@ SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
 
 
 class NullBuffers:
-    """See lingon.serving.runtime.runner.Buffers. Every step ends every row."""
+    """Buffers (lingon.serving.runtime.runner) whose every step ends every row."""
 
     nbytes = 0
 
@@ -80,7 +80,7 @@ class NullBuffers:
 
 
 class NullRunner:
-    """See lingon.serving.runtime.runner.Runner. It runs no graph."""
+    """A Runner (lingon.serving.runtime.runner) that runs no graph."""
 
     shortlist: Shortlist | None = None
     any_width = False

@@ -186,7 +186,7 @@ SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
 
 
 class CTranslate2Service:
-    """Tokenises texts, translates them in batches, and detokenises the results."""
+    """A service that tokenises texts, translates them in batches, and detokenises the results."""
 
     def __init__(self, manifest: Manifest, tokenizer: Tokenizer, batcher: Batcher) -> None:
         self._manifest, self._tokenizer, self._batcher = manifest, tokenizer, batcher

@@ -504,15 +504,16 @@ def _contexts(text: str, string: str) -> Contexts:
     at = text.find(string)
     while at >= 0:
         opened, end = list[int](), at + len(string)
-        for place in range(at):
-            if text[place] in OPENING:
-                opened.append(place)
-            elif text[place] in CLOSING:
+        for position in range(at):
+            if text[position] in OPENING:
+                opened.append(position)
+            elif text[position] in CLOSING:
                 opened.pop()
         inside = (
-            (text[place + 1 : at].strip(OPENING), text[end : _end(text, place)].strip(CLOSING)) for place in opened
+            (text[position + 1 : at].strip(OPENING), text[end : _end(text, position)].strip(CLOSING))
+            for position in opened
         )
-        contexts.setdefault("".join(text[place] for place in opened), []).append(
+        contexts.setdefault("".join(text[position] for position in opened), []).append(
             tuple(not before and not after for before, after in inside)
         )
         at = text.find(string, at + 1)
@@ -522,17 +523,17 @@ def _contexts(text: str, string: str) -> Contexts:
 def _end(text: str, start: int) -> int:
     """Return the index of the end tag of an element. start: of its start tag."""
     depth = 0
-    for place in range(start, len(text)):
-        depth += (text[place] in OPENING) - (text[place] in CLOSING)
+    for position in range(start, len(text)):
+        depth += (text[position] in OPENING) - (text[position] in CLOSING)
         if not depth:
-            return place
+            return position
     return len(text)
 
 
 def _unbalanced(text: str) -> int:
     """Return how many elements have one mark of a pair of brackets or quotation marks."""
     found = 0
-    for start in (place for place, character in enumerate(text) if character in OPENING):
+    for start in (position for position, character in enumerate(text) if character in OPENING):
         inside = text[start : _end(text, start)]
         quotes = sum(map(inside.count, '"„“”«»'))
         found += inside.count("(") != inside.count(")") or quotes % 2 == 1

@@ -69,10 +69,10 @@ async def load(stubs: list[Any], texts: list[str], clients: int, seconds: float,
         counts.latencies.append(time.perf_counter() - start)
 
     async def client(number: int) -> None:
-        place = number * 7  # clients begin with different texts
+        index = number * 7  # Clients begin with different texts.
         while time.perf_counter() < end:
-            await send(stubs[number % len(stubs)], texts[place % len(texts)])
-            place += clients
+            await send(stubs[number % len(stubs)], texts[index % len(texts)])
+            index += clients
 
     await asyncio.gather(*(client(number) for number in range(clients)))
     return counts

@@ -64,9 +64,9 @@ def languages(bundle: Bundle, pairs: Pairs) -> list[Row]:
     content = bundle.read(PROFILES)
     profiles = Languages([content[:PROFILE_BYTES], content[PROFILE_BYTES:]])
     rows = []
-    for place, side in enumerate(("source", "target")):
-        texts = [pair[place] for pair in pairs if len(pair[place]) >= LONG]
-        right = sum(int(np.argmin(profiles.surprise(text))) == place for text in texts)
+    for index, side in enumerate(("source", "target")):
+        texts = [pair[index] for pair in pairs if len(pair[index]) >= LONG]
+        right = sum(int(np.argmin(profiles.surprise(text))) == index for text in texts)
         rows.append({"measure": f"language of the {side} told, %", "value": 100 * right / max(len(texts), 1)})
     return rows
 

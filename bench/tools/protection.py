@@ -65,14 +65,14 @@ class Answers:
         answers: dict[int, SentenceAnswer | None] = dict.fromkeys(range(len(sentences)))
         while answers:
             requests: dict[int, SentenceRequest] = {}
-            for place, answer in answers.items():
+            for index, answer in answers.items():
                 try:
-                    requests[place] = next(sentences[place]) if answer is None else sentences[place].send(answer)
+                    requests[index] = next(sentences[index]) if answer is None else sentences[index].send(answer)
                 except StopIteration as done:
-                    results[place] = done.value
+                    results[index] = done.value
             self._answer(set(requests.values()) - set(self._known))
-            answers = {place: self._known[request] for place, request in requests.items()}
-        return [results[place] for place in range(len(sentences))]
+            answers = {index: self._known[request] for index, request in requests.items()}
+        return [results[index] for index in range(len(sentences))]
 
     def translate(self, texts: Sequence[str]) -> list[str]:
         """Return the best translations of texts without any protection."""

@@ -53,7 +53,7 @@ CONFIRMED = Path(__file__).parent / "reference_engines"
 
 
 class Row(TypedDict):
-    """How many translations an engine and an imported model of one form have in common.
+    """The number of translations that an engine and an imported model of one form have in common.
 
     reference_engine: name and version; empty where none computes the form, then form says why
     """

@@ -18,7 +18,7 @@ from lingon.bench.decode import (
     best_settings,
     cells_of,
     fastest,
-    measure_in_turns,
+    measure_rounds,
     quality_of,
     row_of,
     sources_of,
@@ -99,7 +99,7 @@ class Scripted:
         return self._milliseconds[name], [[len(self.calls)]]
 
     def measure(self, **settings) -> dict[str, TimedRuns]:
-        return measure_in_turns(self.measures, Rounds(**settings), lambda line: None)
+        return measure_rounds(self.measures, Rounds(**settings), lambda line: None)
 
 
 def test_engines_take_turns_and_each_round_begins_with_another():

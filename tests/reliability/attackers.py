@@ -125,7 +125,7 @@ PATIENCE = 600.0  # seconds that a caller waits for a single answer
 
 @dataclass(slots=True)
 class Reply:
-    """How a request ended. reason: of `google.rpc.ErrorInfo`; body: the serialised answer, empty with an error."""
+    """The end of a request. reason: of `google.rpc.ErrorInfo`; body: the serialised answer, empty with an error."""
 
     code: str
     reason: str = ""

@@ -274,7 +274,7 @@ async def closed_loop(
 
 
 class no_collection:
-    """Turns garbage collection off in the block, so that a pause of this process is not taken for one of the server."""
+    """A block without garbage collection, so that a pause of this process does not count as one of the server."""
 
     def __enter__(self) -> None:
         gc.collect()
@@ -298,7 +298,7 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class HttpClient:
-    """Sends requests to `/v1/translate`, each on a connection that no other request uses at that time."""
+    """A client that sends requests to `/v1/translate`, each on a connection that no other request uses at that time."""
 
     def __init__(self, port: int, history: History, name: str = "http", *, keep_alive: bool = False) -> None:
         """keep_alive: whether a connection is used again after a whole reply; `close` closes these."""

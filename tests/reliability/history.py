@@ -27,7 +27,7 @@ TO_WALL = time.time() - time.monotonic()  # seconds to add to a monotonic time t
 
 @dataclass(frozen=True, slots=True)
 class TextOutcome:
-    """How one text of a request ended. index: its position in the request."""
+    """The end of one text of a request. index: its position in the request."""
 
     index: int
     code: str

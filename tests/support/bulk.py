@@ -84,7 +84,7 @@ def _rows(name: str, content: bytes) -> list[dict[str, Any]]:
 
 
 class Silent:
-    """Watches without showing anything."""
+    """A watch that shows nothing."""
 
     def begin(self, plan: Plan, left: Sequence[Shard]) -> None: ...
 
@@ -141,7 +141,7 @@ class Faults:
 
 
 class _Proxy(ThreadingHTTPServer):
-    """Listens for requests to a server. target: its port."""
+    """A listener for requests to a server. target: its port."""
 
     def __init__(self, target: int, faults: Faults) -> None:
         super().__init__(("127.0.0.1", 0), _ObjectHandler)

@@ -206,7 +206,7 @@ def texts() -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class SavedForm:
-    """How a folder is saved.
+    """The form of a saved folder.
 
     version, revision: of model.bin
     kind: the type of the matrices; int16-fixed has the one scale that no file of version 1 says

@@ -108,20 +108,20 @@ SLOWNESS = 0.05  # seconds that the slow server adds to each decoder step
 LEAST_REQUEST = "least_request.v3.LeastRequest\n                selection_method: FULL_SCAN"
 BALANCING: Mapping[str, Sequence[tuple[str, str]]] = {
     "fewest calls": (),
-    "in turns": ((LEAST_REQUEST, "round_robin.v3.RoundRobin"),),
+    "round robin": ((LEAST_REQUEST, "round_robin.v3.RoundRobin"),),
 }
 """By name, the edits of envoy.yaml; the first is as it ships."""
 
 SCENARIOS = (
     ("fewest calls", signal.SIGTERM),
-    ("in turns", signal.SIGTERM),
+    ("round robin", signal.SIGTERM),
     ("fewest calls", signal.SIGKILL),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class EnvoyRun:
-    """What happened: the requests of a client that repeats UNAVAILABLE, of one that does not, and of Envoy."""
+    """The requests of a client that repeats UNAVAILABLE, of one that does not, and of Envoy."""
 
     balancing: str
     end: signal.Signals

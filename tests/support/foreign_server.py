@@ -96,7 +96,7 @@ PATIENCE = 180  # seconds for all calls of a run; a call has a deadline of its o
 
 @dataclass(frozen=True, slots=True)
 class NodeAnswer:
-    """How a call ended in Node.
+    """The end of a call in Node.
 
     details: those of google.rpc.Status, by the names of their types
     retry_after: the milliseconds of the trailer, None without one
@@ -190,7 +190,7 @@ RUN_SECONDS = 120  # seconds for a run
 
 @dataclass(frozen=True, slots=True)
 class LoadCount:
-    """What h2load counted.
+    """The counts of h2load.
 
     failed: requests that failed, broke off or had no answer in time
     ok: answers with HTTP status 200; data: bytes of their bodies, without frames and headers

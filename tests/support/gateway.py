@@ -131,7 +131,7 @@ def says(sentences: dict[str, str]) -> Callable[[list[int]], list[int]]:
 
 
 class TwoModels(Loader):
-    """Loads a dictionary for each model."""
+    """A loader of a dictionary for each model."""
 
     def __init__(self, *rest: Any) -> None:
         super().__init__(*rest)

@@ -356,7 +356,7 @@ SETTINGS = ImportSettings(languages=(["en"], ["de"]))
 
 @dataclass(frozen=True, slots=True)
 class MarianForm:
-    """What a model is made of.
+    """The parts of a model.
 
     options: of Marian, where they are not those of `marian_models.OPTIONS`
     ends: what is added to the bias of the end token, so that translations end

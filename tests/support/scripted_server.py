@@ -280,7 +280,7 @@ class FakeLocal(FakeService):
 
 
 class Command:
-    """Runs `python -m lingon` as if it was installed with the entry points above."""
+    """A way to run `python -m lingon` as if it was installed with the entry points above."""
 
     def __init__(self, folder: Path, address: str) -> None:
         (folder / "lingon-0.0.dist-info").mkdir()

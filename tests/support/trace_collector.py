@@ -18,7 +18,7 @@ PHASES = ["queue", "encode", "decode", "detokenise"]
 
 
 class SpanCollector(trace_service_pb2_grpc.TraceServiceServicer):
-    """Receives spans as an OpenTelemetry collector does."""
+    """A receiver of spans, as an OpenTelemetry collector."""
 
     def __init__(self) -> None:
         self.requests: list[Any] = []
