@@ -23,7 +23,7 @@ from tests.support.ports import free_port
 
 RUNNING, PLACES, BEYOND = 8, 40, 25  # sentences that run, places in the queue, requests beyond them
 STEP = 0.02  # seconds of a decoder step
-LOOK = 0.02  # seconds after a step at which a case looks whether the place is free; the bound is 0.05
+LOOK = 0.02  # seconds after a step at which a case checks that the rows are free; the bound is 0.05
 OPENMETRICS = "application/openmetrics-text"
 
 
@@ -87,7 +87,7 @@ async def full_queue(
 
 
 def refused_in_time(checks: Checks, server: Server, refused: Sequence[Outcome], alone: Sequence[Outcome]) -> None:
-    """Check what `full_queue` returned."""
+    """Check the result of `full_queue`."""
     slowest = max(outcome.milliseconds for outcome in alone)
     checks.at_most("slowest refusal, one by one", slowest, 20.0, "ms", timing=True)
     # In the burst, requests delay each other in the client, so only the server's log shows how long a refusal takes.
@@ -246,7 +246,7 @@ async def test_deadline_mid_decode(context: CaseContext, checks: Checks) -> None
     ),
 )
 async def test_cancel_storm(context: CaseContext, checks: Checks) -> None:
-    """1000 requests cancelled at uniformly random times; then 8 running ones at the same time, with steps counted."""
+    """1000 requests cancelled at uniformly random times, then 8 running ones at the same time, with steps counted."""
     slow = context.switch("slow")
     async with context.server(calls=True, failpoints=f"step=sleep:{STEP}?{slow}") as server:
         await storm(context, checks, server, context.choose(1000, 200))
@@ -257,7 +257,7 @@ async def test_cancel_storm(context: CaseContext, checks: Checks) -> None:
             running = [asyncio.create_task(client.translate(t)) for t in context.session.long_texts(8, 80)]
             await context.wait_until("all run", lambda: _gauge(server, "lingon_running_sentences", 8))
             at_cancel = await _cancel(client, running, server)
-            sentences = at_cancel.sum("lingon_running_sentences")  # of one row each; a text has several
+            sentences = at_cancel.sum("lingon_running_sentences")  # of one row each, of which a text has several
             wasted.append(_more("lingon_live_rows_total", at_cancel, await context.idle_scrape(server)) / sentences)
             slow.off()
         checks.at_most("rows wasted for each cancelled", max(wasted), 1.0, timing=True)
@@ -305,7 +305,7 @@ async def _cancel(client: Client, running: Sequence[asyncio.Task[Outcome]], serv
     ),
 )
 async def test_metrics_truth(context: CaseContext, checks: Checks) -> None:
-    """Run small versions of those three cases and compare the metrics; then scrape during an overload."""
+    """Run small versions of those three cases, compare the metrics, and scrape during an overload."""
     *_, wrong = await drained(context, seed=44)
     checks.clean("the drain", wrong)
     context.new_history()

@@ -1,4 +1,4 @@
-"""Long mixed traffic, in which nothing grows or is lost; a positive control with a leak has to fail."""
+"""Long mixed traffic, in which nothing grows or is lost. A positive control with a leak has to fail."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ MAX_GROWTH = LEAK / 2  # bytes a text: RSS always moves by some megabytes, in st
 RELOAD_PAUSE = 300.0  # seconds between two reloads
 FLAT = 5.0  # percent by which RSS, file descriptors and threads may vary
 FLAT_RSS = 50.0  # megabytes that RSS may vary by, if more than FLAT: during a reload both models are in memory
-WINDOW = 60.0  # seconds: another process spoils the p99 of some windows, a slow server that of most
+WINDOW = 60.0  # seconds, because another process spoils the p99 of some windows, and a slow server of most
 OVERSIZE = 5_000_000  # characters of a text above the size limit of a request
 INVALID = "INVALID_ARGUMENT"
 
@@ -92,7 +92,7 @@ class Samples:
     mark="soak",
 )
 async def test_soak(context: CaseContext, checks: Checks) -> None:
-    """Normal requests, deadlines, cancels, crashing clients, oversize messages, reloads; then the positive control."""
+    """Normal requests, deadlines, cancels, crashes of clients, large messages, reloads, then the positive control."""
     minutes, admin = MINUTES, free_port()
     paths = two_versions(context.session.model, context.scratch / "models")
     async with context.server(calls=False, model=paths[0].parent, admin_port=admin) as server:

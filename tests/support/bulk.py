@@ -56,7 +56,7 @@ def write_jsonl(path: Path, texts: Iterable[str]) -> None:
 
 
 def parts(folder: Path) -> dict[str, bytes]:
-    """Return the files of an output, without those that say what was done."""
+    """Return the files of an output, without the state of the run."""
     return {path.name: path.read_bytes() for path in sorted(folder.glob("part-*"))}
 
 
@@ -164,7 +164,7 @@ class _ObjectHandler(BaseHTTPRequestHandler):
         return self._answer(500, [], b"") if fault == "500 after" else self._answer(status, headers, content)
 
     def _ask(self, body: bytes, fault: str | None) -> tuple[int, list[tuple[str, str]], bytes]:
-        """Ask the server; a request that is cut has half of its body, and its connection ends there."""
+        """Send a request. A cut one has half of its body, and its connection ends there."""
         connection = http.client.HTTPConnection("127.0.0.1", self.server.target, timeout=30)
         connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
         for name, value in self.headers.items():

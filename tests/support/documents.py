@@ -99,7 +99,9 @@ def ods(cells: str, before: str = "") -> bytes:
     return archive({"mimetype": "application/vnd.oasis.opendocument.spreadsheet", "content.xml": root})
 
 
-OTHER = '\u00f6"\\ #: n/\u4e2d\U0001f600;,|-'  # what formats escape, and quotes, comments and delimiters of theirs
+OTHER = (
+    '\u00f6"\\ #: n/\u4e2d\U0001f600;,|-'  # characters that formats escape, and their quotes, comments and delimiters
+)
 TOKENS = [
     "q",
     "q",
@@ -206,7 +208,7 @@ _TAG = re.compile(r"</?[^>]*>")
 
 
 def tagged(sentence: str, rng: random.Random) -> str:
-    """Return a sentence with elements and points, each with an `id` of its own; words are separated by spaces."""
+    """Return a sentence with elements and points, each with an `id` of its own, and with spaces between words."""
     return _with_elements(sentence.split(), rng, count(), MOST_DEEP)
 
 

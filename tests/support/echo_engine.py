@@ -99,7 +99,7 @@ def bundle(folder: Path, files: Mapping[str, bytes] | None = None, **rest: Any) 
 
 
 def warning_codes(result: pb.TextResult) -> list[int]:
-    """Return the codes of the warnings of a result without those of the guard, which suspects an echo of copying."""
+    """Return the codes of the warnings of a result without the guard, which suspects an echo of copying."""
     suspicions = set(REASONS.values())
     return [warning.code for warning in result.warnings if warning.code not in suspicions]
 
@@ -154,7 +154,7 @@ class EchoRunner:
 
     @property
     def attention(self) -> dict[AttentionKind, AttentionSize]:
-        """There is no attention to choose from; the attention of `score` is for alignments."""
+        """No attention to choose from. The attention of `score` is for alignments."""
         return {}
 
     def score(
@@ -229,7 +229,7 @@ class Loader:
         self.gate = threading.Event()  # every load waits for it
         self.gate.set()
         self.engines: list[Engine] = []
-        self.started: list[Scheduler] = []  # those of all engines; a reference to the engines would keep them alive
+        self.started: list[Scheduler] = []  # of all engines, to which a reference would keep them alive
 
     def __call__(self, bundle: Bundle, options: LoadOptions) -> Translator:
         self.gate.wait()
@@ -245,7 +245,7 @@ class Loader:
         )
 
     def end(self) -> None:
-        """End all threads, also those of a model whose loading ended after its server."""
+        """End all threads, also of a model whose loading ended after its server."""
         for thread in threading.enumerate():
             if thread.name == "loading":
                 thread.join(10)
@@ -308,7 +308,7 @@ async def running(
 ) -> AsyncIterator[RunningServer]:
     """Run a server on free ports in this process.
 
-    ready: whether to wait until it serves, else until it listens; settings: those of lingon.serving.settings
+    ready: whether to wait until it serves, else until it listens; settings: of lingon.serving.settings
     """
     fake_loader = (loader or Loader)(runner or EchoRunner(), engine)
     if not ready:

@@ -95,7 +95,7 @@ def started(folder: Path, servers: Sequence[str], *edits: tuple[str, str]) -> It
 
 @asynccontextmanager
 async def envoy(folder: Path, *servers: str, edits: Sequence[tuple[str, str]] = ()) -> AsyncIterator[tuple[Envoy, Any]]:
-    """Start Envoy and wait until all servers are healthy; also returns a stub."""
+    """Start Envoy, wait until all servers are healthy, and return it with a stub."""
     with started(folder, servers, *edits) as proxy:
         await asyncio.to_thread(eventually_blocking, lambda: proxy.has(len(servers)), 30, ignoring=(OSError,))
         async with grpc.aio.insecure_channel(proxy.address) as channel:
@@ -110,7 +110,7 @@ BALANCING: Mapping[str, Sequence[tuple[str, str]]] = {
     "fewest calls": (),
     "round robin": ((LEAST_REQUEST, "round_robin.v3.RoundRobin"),),
 }
-"""By name, the edits of envoy.yaml; the first is as it ships."""
+"""The edits of envoy.yaml by name. The first is as it ships."""
 
 SCENARIOS = (
     ("fewest calls", signal.SIGTERM),
@@ -219,7 +219,7 @@ async def _restart(server: Server, rounds: int, end: signal.Signals) -> int:
 
 
 async def _told(run: EnvoyRun, proxy: Envoy, servers: Sequence[Server]) -> EnvoyRun:
-    """Return the run with what Envoy and the slow server counted."""
+    """Return the run with the counts of Envoy and of the slow server."""
     served = (await servers[1].scrape()).sum("lingon_requests_total", method="Translate", code="OK")
     total = len(run.with_retry) + len(run.without)
     retries = await asyncio.to_thread(proxy.counted, "upstream_rq_retry")

@@ -1,4 +1,4 @@
-"""Tiny models of other toolkits with random weights, saved as published ones are; they need Transformers."""
+"""Tiny models of other toolkits with random weights, saved as published ones are. They need Transformers."""
 
 from __future__ import annotations
 
@@ -56,7 +56,7 @@ def usual_spread(name: str, parameter: Tensor) -> float:
 
 @torch.no_grad()
 def draw_weights(model: Any, seed: int, spread: Callable[[str, Tensor], float] = usual_spread) -> torch.Generator:
-    """Draw weights large enough for varied outputs, and return the generator; a spread of 0 keeps a parameter."""
+    """Draw weights large enough for varied outputs, and return the generator. A spread of 0 keeps a parameter."""
     random = torch.Generator().manual_seed(seed)
     for name, parameter in model.named_parameters():
         if width := spread(name, parameter):
@@ -150,7 +150,7 @@ def _marian_config(sizes: tuple[int, int], *, separate: bool) -> dict[str, Any]:
     }
 
 
-MBART_25_TARGET = 2  # place of de_DE in the list of the languages of mBART
+MBART_25_TARGET = 2  # index of de_DE in the list of the languages of mBART
 MULTILINGUAL = {"m2m_100": "M2M-100", "nllb": "NLLB-200", "mbart50": "mBART-50"}
 HEAD = ("<s>", "<pad>", "</s>", "<unk>")
 NLLB_CODES = ("deu_Latn", "eng_Latn", "fra_Latn", "zho_Hans", "zho_Hant")
@@ -180,7 +180,7 @@ def save_multilingual(folder: Path, kind: str, *, seed: int = 1, ends: float = 4
 
 
 def write_published_settings(folder: Path, kind: str) -> None:
-    """Write settings that published files of mBART have and new ones have not; the converter of CTranslate2 needs them.
+    """Write settings that published files of mBART have and new ones have not. The converter of CTranslate2 needs them.
 
     kind: mbart50 or mbart25
     """
@@ -325,7 +325,7 @@ def _pieces(kind: str) -> bytes:
 
 
 def _draw_t5(model: Any, seed: int, ends: float) -> None:
-    """Draw weights for varied outputs that end; `ends` scales the row of the end token in the output layer.
+    """Draw weights for varied outputs that end. `ends` scales the row of the end token in the output layer.
 
     RMSNorm has no bias by which its logit could be raised. A longer row has the largest logit more often.
     """

@@ -1,4 +1,4 @@
-"""A server as a user starts it, called by Node and h2load, and checks of what those clients got from it."""
+"""A server as a user starts it, called by Node and h2load, and checks of the answers to those clients."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ class ForeignServer:
 
 @contextmanager
 def foreign_server(folder: Path, **settings: Any) -> Iterator[ForeignServer]:
-    """Run a server on free ports until the block ends. settings: those of lingon.serving.settings."""
+    """Run a server on free ports until the block ends. settings: of lingon.serving.settings."""
     process = Server(
         folder=folder,
         model=ROOT / "models" / "en-de",
@@ -91,14 +91,14 @@ def foreign_server(folder: Path, **settings: Any) -> Iterator[ForeignServer]:
         process.kill()
 
 
-PATIENCE = 180  # seconds for all calls of a run; a call has a deadline of its own in the client
+PATIENCE = 180  # seconds for all calls of a run, of which each has a deadline in the client too
 
 
 @dataclass(frozen=True, slots=True)
 class NodeAnswer:
     """The end of a call in Node.
 
-    details: those of google.rpc.Status, by the names of their types
+    details: of google.rpc.Status, by the names of their types
     retry_after: the milliseconds of the trailer, None without one
     text: the deltas of a stream, joined
     """
@@ -127,8 +127,8 @@ def call(
     """Return a call for the client to make.
 
     name: its request id
-    due: seconds after the start; the two other times count from the call
-    options: those of decoding
+    due: seconds after the start. The two other times count from the call
+    options: of decoding
     """
     request = {"texts": texts, "options": {"beam_size": 1, **options}}
     times = {"due": due, "deadline": deadline, "cancel_after": cancel_after}

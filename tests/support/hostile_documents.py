@@ -35,7 +35,7 @@ ALPHABETS: dict[str, Sequence[str]] = {
         "<k>x</k>", "<s>x</s>", "1234", "http://a/",
     ),
 }  # fmt: skip
-"""Tokens by format; those of XML are well-formed each."""
+"""Tokens by format. Each of XML is well-formed."""
 
 ELEMENTS = {
     "plain": (("(", ")"), ("“", "”"), ("{a, plural, one {", "}}"), ("{", "}"), ("<a>", "</a>")),
@@ -48,7 +48,7 @@ ELEMENTS = {
         ("<b translate='yes'>", "</b>"),
     ),
 }  # fmt: skip
-"""What may be nested, by format: what opens and what closes it."""
+"""Pairs that may be nested, by format: the opening and the closing text."""
 
 
 FOUND = {
@@ -325,7 +325,7 @@ CELLS_OF_TABLES = [
 
 MEMSOURCE = 'xmlns:m="http://www.memsource.com/mxlf/2.0"'
 TUV = '<tuv xml:lang="en"><seg>{}</seg></tuv>'
-LEAST_BYTES, MOST_BYTES = 4_000, 512_000  # of what is repeated
+LEAST_BYTES, MOST_BYTES = 4_000, 512_000  # of the repeated text
 EVENTS = "[Events]\nFormat: Start, End, Style, Text\nDialogue: 0:00:01.00,0:00:02.00,a,"
 NUMBER = "#"  # in a token: a number that is new each time
 Wrap = Callable[[str], bytes]
@@ -337,9 +337,9 @@ class Family:
 
     suffix: of the file
     place: in words
-    wrap: makes a file of what is in the place
+    wrap: makes a file of the text in the place
     tokens: that patterns are made of
-    frames: what may be around a pattern, several times
+    frames: texts that may be around a pattern, several times
     """
 
     suffix: str
@@ -390,7 +390,7 @@ def _some(choices: random.Random, tokens: Sequence[str], least: int, most: int) 
 
 
 def growth(pattern: HostilePattern, worth: float) -> Growth:
-    """Return how the time of all that is done with a file grows. worth: see `growth_of`."""
+    """Return the growth of the time of all work on a file. worth: see `growth_of`."""
 
     def prepare(size: int) -> MeasuredWork:
         return partial(_read_and_write, f"a{pattern.family.suffix}", pattern.content(size))

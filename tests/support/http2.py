@@ -97,12 +97,12 @@ def _text(text: str) -> bytes:
     return bytes([*digits, rest]) + raw
 
 
-WINDOW = 65_535  # bytes; the initial window of HTTP/2
+WINDOW = 65_535  # bytes, the initial window of HTTP/2
 MAX_FRAME = 16_384  # bytes
 
 
 class HalfCall:
-    """A connection with one call that has sent its headers; `pump` sends the request as far as the server lets it.
+    """A connection with one call that has sent its headers. `pump` sends as much of the request as the server allows.
 
     ended: whether the server ended the call; status: its grpc-status, if that is a literal header
     """
@@ -117,7 +117,7 @@ class HalfCall:
         self._stream = self._connection = self._initial = WINDOW
 
     def pump(self) -> None:
-        """Read what has arrived, then send as much of the request as the windows allow."""
+        """Read the arrived bytes, then send as much of the request as the windows allow."""
         self._read()
         while not self.ended and (size := min(len(self.rest), self._stream, self._connection, MAX_FRAME)) > 0:
             try:

@@ -491,7 +491,7 @@ RECURRENT_MUTANTS: dict[str, list[Mutant]] = {
         _mutant("attentional state of a layer", (DECODER,), _exchanged("attentional", "decoder.1.hidden")),
     ],
 }
-"""By system; `nth` counts the nodes of a kind in the order in which the exporter writes them."""
+"""Mutants by system. `nth` counts the nodes of a kind in the order in which the exporter writes them."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -87,7 +87,7 @@ class NaiveSearch:
         return sorted(found, key=lambda each: -self.score(each, penalty))[:count]
 
     def continuations(self, found: Naive) -> list[Naive]:
-        """Return all permitted continuations; the end token alone if there is none."""
+        """Return all permitted continuations, or the end token alone if there is none."""
         logits = self.logits(found.tokens).copy()
         for token in set(found.tokens):
             value = logits[token]

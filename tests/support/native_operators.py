@@ -1,4 +1,4 @@
-"""Our own operators alone: models of one node, what each computes in NumPy, and a digest of all results."""
+"""Our own operators alone: models of one node, their formulas in NumPy, and a digest of all results."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ CONSTANT: dict[str, Container[int]] = {
 }
 """The positions of constant inputs, by operator."""
 
-MOST_LEVEL = 255  # of a quantised activation; the least is 0
+MOST_LEVEL = 255  # of a quantised activation, whose least value is 0
 ROUNDING = np.float32(12582912)  # 1.5 * 2^23: adding and subtracting it rounds to the nearest even integer
 
 
 def session_of(
     op: str, inputs: Arrays, *, threads: int = 1, constant: Container[int] | None = None, **attributes: Any
 ) -> ort.InferenceSession:
-    """Return a session of a model that has one node; inputs that are not constant are named by their positions."""
+    """Return a session of a model that has one node. Variable inputs are named by their positions."""
     constant = CONSTANT.get(op, range(0)) if constant is None else constant
     names = ["" if value is None else str(position) for position, value in enumerate(inputs)]
     given = {position: value for position, value in enumerate(inputs) if value is not None}
@@ -106,7 +106,7 @@ def feed_of(op: str, inputs: Arrays) -> dict[str, np.ndarray]:
 
 
 def refusal(op: str, *inputs: np.ndarray | None, **attributes: Any) -> str:
-    """Return the message with which a node is refused, from the name of the operator on; it is one line."""
+    """Return the message with which a node is refused, a line from the name of the operator on."""
     try:
         run(op, *inputs, **attributes)
     except Exception as error:
@@ -118,7 +118,7 @@ def refusal(op: str, *inputs: np.ndarray | None, **attributes: Any) -> str:
 
 
 def same_bits(first: np.ndarray, second: np.ndarray) -> bool:
-    """Return whether arrays are equal to the last bit; every NaN counts as the same."""
+    """Return whether arrays are equal to the last bit. Every NaN counts as the same."""
     if first.shape != second.shape or first.dtype != second.dtype:
         return False
     if not np.issubdtype(first.dtype, np.floating):
@@ -242,14 +242,14 @@ def instruction_sets() -> list[str]:
 
 
 def in_process(instruction_set: str, code: str, *arguments: str) -> bytes:
-    """Return what a Python program writes in a process whose operators use one instruction set."""
+    """Return the output of a Python program in a process whose operators use one instruction set."""
     environment: Mapping[str, str] = {**os.environ, "LINGON_KERNELS": instruction_set}
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
 
 
 def print_outputs() -> None:
-    """Print a digest of each result; every NaN counts as the same."""
+    """Print a digest of each result. Every NaN counts as the same."""
     for position, value in enumerate(outputs()):
         held = np.where(np.isnan(value), value.dtype.type(np.nan), value) if value.dtype.kind == "f" else value
         print(position, hashlib.sha256(held.tobytes()).hexdigest())  # noqa: T201

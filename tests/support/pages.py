@@ -1,4 +1,4 @@
-"""The pages of the documentation: their blocks of code, and a shell session that runs those of a page in order."""
+"""The pages of the documentation: their blocks of code, and a shell session that runs the blocks of a page in order."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MARK = re.compile(r"<!-- (not run|file|prints): ?(.*?) ?-->")
 class CodeBlock:
     """A fenced block of code.
 
-    mark: what the comment on the line before says: "not run" with the reason, "file" with a name, "prints", or nothing
+    mark: the comment on the line before: "not run" with the reason, "file" with a name, "prints", or nothing
     """
 
     page: Path

@@ -94,7 +94,7 @@ RESPONSE_SECONDS = 1.0  # seconds within which a server that does not hang answe
 PATIENCE = 10.0  # seconds within which every answer arrives, also on a busy machine
 MEBIBYTE = 1024 * 1024
 MOST_IN_FLIGHT_MIB = 32.0
-"""MiB that connections may hold while they are read: some messages, or 1,500 started calls; a bomb would take 100."""
+"""MiB that connections may hold while they are read: some messages, or 1,500 started calls. A bomb would take 100."""
 
 
 class CallEnd(NamedTuple):

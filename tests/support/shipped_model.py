@@ -43,7 +43,7 @@ MODES = {
 """The ways to decode a sentence."""
 
 SHIFTS = scaled(1, len(MODES))
-"""Ways to give every sentence a mode: with one, all seeds share the translations alone; with all, it gets each mode."""
+"""Ways to give every sentence a mode: with one, all seeds share the translations alone. With all, it gets each mode."""
 
 TOLERANCE = 1e-5
 """With a shortlist, a probability is a sum over the union of a batch, whose order depends on the other sentences."""

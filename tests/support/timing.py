@@ -126,7 +126,7 @@ def growth_of(
 
 
 def _growth_at(single: MeasuredWork, double: MeasuredWork) -> Growth:
-    """Return the least times of several runs, as many as it takes to tell linear from quadratic.
+    """Return the least times of several runs, as many as it takes to distinguish linear from quadratic.
 
     Runs alternate between the sizes, so that a busy machine slows both alike.
     """

@@ -34,7 +34,7 @@ from lingon.training.trainer import Trainer
 def write_digit_corpus(folder: Path, pairs: int = 2000, seed: int = 1) -> None:
     """Write train, valid and test text (.source and .target) into folder: `3 1 4` translates to `4 1 3`.
 
-    pairs: how many pairs of training text; validation and test text have 50 other pairs each
+    pairs: of training text. Validation and test text have 50 other pairs each
     """
     draw = random.Random(seed)
     lines: dict[str, None] = {}

@@ -1,7 +1,7 @@
 """Files and translations of tiny models by Transformers 5, kept in tests/data/transformers_5.tar.xz.
 
-The test tools have Transformers 4, which makes the weights from seeds; the files of tokenizers and configs, the ids of
-texts and the translations are those of Transformers 5. To make them again:
+The test tools have Transformers 4, which makes the weights from seeds. The files of tokenizers and configs, the ids of
+texts and the translations are from Transformers 5. To make them again:
 
     python -m tests.support.transformers_kept make FOLDER    with the test tools
     python -m tests.support.transformers_kept save FOLDER    in an environment with Transformers 5
@@ -114,7 +114,7 @@ def rows_of(imported: Imported, text: str) -> list[int]:
 
 
 def save(made: Path) -> None:
-    """Write the file; every comparison of an import must hold with this version of Transformers."""
+    """Write the file. Every comparison of an import must hold with this version of Transformers."""
     import transformers
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 
