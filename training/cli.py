@@ -113,13 +113,14 @@ def _check_corpora(config: Config) -> None:
     """Raise CorpusError for a corpus that cannot be read, before PyTorch is imported, which takes seconds."""
     from lingon.errors import SettingsError
     from lingon.files import check_files
+    from lingon.training.parallel_text import input_files
 
     if not (config.data.train and config.data.valid):
         raise SettingsError(
             "these are the settings of an imported model, without text: write a config with [data], and name the "
             "checkpoint with --init-from"
         )
-    check_files(path for corpus in config.data.corpora for path in corpus.files())
+    check_files([*config.data.held_out, *(path for corpus in config.data.corpora for path in input_files(corpus))])
 
 
 def average(
