@@ -120,6 +120,9 @@ def prepare(
     if (folder / MANIFEST).exists():
         return open_checked(config, folder, tokenizer)
     with _alone(folder), ExitStack() as stack:
+        if (folder / MANIFEST).exists():  # another process has completed it meanwhile
+            shutil.rmtree(folder / WORK)
+            return open_checked(config, folder, tokenizer)
         steps = _Steps(config, folder, tokenizer, watch or Silent(), _Pool(workers or usable_cores(), stopped, stack))
         steps.begin()
         steps.read()
@@ -422,16 +425,16 @@ class _Steps:
     def finish(self) -> None:
         """Write the lengths of all pairs and the manifest, and remove the work."""
         self.watch.begin_step("finish", None)
+        most = self.config.data.max_tokens
         names, tokenizer = self._all_names(), Tokenizer.read(self.folder)
         shards = {name: Shard(self.folder / name) for name in names}
         if not any(map(len, shards.values())):
             for name in names:
                 (self.folder / name).unlink()
             shutil.rmtree(self.work)
-            most = self.config.data.max_tokens
             raise CorpusError(f"no pair has at most data.max_tokens = {most} tokens on each side; raise it")
         tokens = self.config.corpus_tokens(tokenizer)
-        lengths = [_lengths(shard, tokens[_corpus_of(name)]) for name, shard in shards.items()]
+        lengths = [_lengths(shard, tokens[_corpus_of(name)], most) for name, shard in shards.items()]
         _write_array(self.folder / LENGTHS, np.concatenate(lengths))
         manifest = Manifest(
             version=VERSION,
@@ -478,10 +481,10 @@ class _Steps:
             yield InputFile(key=key, path=path, size=size, modified=modified, sha256=digests[key])
 
 
-def _lengths(shard: Shard, tokens: LanguageTokens) -> NDArray[np.uint32]:
-    """Return the lengths of the pairs of a shard, see `pair_lengths`."""
+def _lengths(shard: Shard, tokens: LanguageTokens, most: int) -> NDArray[Any]:
+    """Return the lengths of the pairs of a shard, see `pair_lengths`; most: the largest that there may be."""
     ids = [np.diff(column.offsets) for column in (shard.source, shard.target)]
-    return (np.stack(ids, axis=1) + framing(tokens)).astype(np.uint32)
+    return (np.stack(ids, axis=1) + framing(tokens)).astype(np.uint16 if most < 2**16 else np.uint32)
 
 
 def _shard_name(corpus: int, number: int) -> str:
