@@ -96,6 +96,7 @@ class LineMarks(MetaPathFinder):
 
     def __init__(self) -> None:
         self._process = os.getpid()
+        self._data = Path(os.environ.get("COVERAGE_FILE", ".coverage")).absolute()
         self._files: dict[str, Marks] = {}
 
     def find_spec(
@@ -113,7 +114,7 @@ class LineMarks(MetaPathFinder):
     def pytest_sessionfinish(self) -> None:
         if os.getpid() != self._process:  # a fork that a test made
             return
-        data = CoverageData(os.environ.get("COVERAGE_FILE", ".coverage"))
+        data = CoverageData(str(self._data))
         data.erase()
         data.add_lines({file: [line for line, seen in enumerate(marks) if seen] for file, marks in self._files.items()})
         data.touch_files(_files())  # no line of a file that no test has loaded is executed
