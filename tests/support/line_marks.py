@@ -13,6 +13,7 @@ from __future__ import annotations
 import ast
 import os
 import sys
+import tomllib
 from collections.abc import Iterator, Sequence
 from importlib.abc import MetaPathFinder
 from importlib.machinery import ModuleSpec, PathFinder, SourceFileLoader
@@ -122,11 +123,13 @@ class LineMarks(MetaPathFinder):
 
 
 def _files() -> Iterator[str]:
-    """Yield the files of all modules; most packages are links in the folder of `lingon`."""
-    for folder, _, names in os.walk(PACKAGE, followlinks=True):
-        if "__init__.py" in names:
-            found = (name for name in names if name.endswith(".py") and not name.endswith(GENERATED))
-            yield from (str(Path(folder, name).resolve()) for name in found)
+    """Yield the files of `source_pkgs` in pyproject.toml, as coverage.py does."""
+    project = tomllib.loads((PACKAGE.parent / "pyproject.toml").read_text(encoding="utf-8"))
+    for package in project["tool"]["coverage"]["run"]["source_pkgs"]:
+        for folder, _, names in os.walk(PACKAGE.parent / package.replace(".", "/")):
+            if "__init__.py" in names:
+                found = (name for name in names if name.endswith(".py") and not name.endswith(GENERATED))
+                yield from (str(Path(folder, name).resolve()) for name in found)
 
 
 @pytest.hookimpl(tryfirst=True)
