@@ -52,9 +52,11 @@ kernels-or-none: | .venv/bin/pip
 .PHONY: tests-with-servers tests-of-models tests-apart
 # Three processes run side by side, because tests of servers often wait. The other two have a low priority: they delay
 # no server, and hardly any of their tests starts one.
-MODELS := tests/export tests/invariance tests/training
+MODELS := tests/export tests/importers tests/invariance tests/kernels tests/training
 APART := tests/bench tests/docs tests/end_to_end tests/integration tests/test_install.py tests/test_wheel.py
-COVERAGE := --cov --cov-report= --cov-fail-under=0
+# Python 3.11 has no sys.monitoring, and the tracer of coverage.py adds half to the time: marks in the code replace it.
+HAS_MONITORING = import sys; print("yes" if sys.version_info >= (3, 12) else "")
+COVERAGE = $(if $(shell $(BIN)/python -c '$(HAS_MONITORING)'),--cov --cov-report= --cov-fail-under=0,-p tests.support.line_marks --no-cov)
 
 test: .venv/test.done kernels-if-possible
 	@$(MAKE) --no-print-directory --jobs 3 --output-sync=line tests-with-servers tests-of-models tests-apart
