@@ -307,7 +307,7 @@ class ReadingOptions(OptionGroup):
     ] = False
 
     def for_input(self, path: Path | None) -> ReadingOptions:
-        """These options with the format of the input: the one that is given, else the one that its name says."""
+        """Return these options with the format of the input: the one that is given, else the one that its name says."""
         name = path.name.lower().removesuffix(".gz") if path is not None else ""
         named = TextFormat.HTML if name.endswith((".html", ".htm")) else TextFormat.PLAIN
         return replace(self, written=self.written or named)
