@@ -38,7 +38,7 @@ from tests.support.marian_models import (
 from tests.support.repository import scaled
 from tests.support.transformers_kept import write_rows
 
-pytestmark = [pytest.mark.foreign("node"), pytest.mark.no_cover]
+pytestmark = pytest.mark.foreign("node")
 
 ALL = {**FORMS, **TRAINED}
 FEW = ["pre-norm", "SSRU, pre-norm", "untied, two vocabularies"]

@@ -35,7 +35,6 @@ from tests.support.random_models import (
 
 kinds = pytest.mark.parametrize("name", [*KINDS, *VARIANTS])
 precisions = pytest.mark.parametrize("precision", ["fp32", "int8", "int8-native"])
-pytestmark = pytest.mark.no_cover
 
 
 @pytest.mark.parametrize("name", [*KINDS, *VARIANTS, "rnnsearch lstm", "luong local-monotonic"])

@@ -24,7 +24,6 @@ from lingon.serving.engine.policy import LIGHT, MAIN, reserved_rows
 from lingon.serving.engine.scheduler import EngineLoad, NullObserver, Scheduler, TimeSlice
 from tests.support.repository import scaled
 
-pytestmark = pytest.mark.no_cover  # measuring coverage doubles the time, and other tests run the same lines
 CALLERS = ("a", "b", "flood")
 LENGTHS = {"a": 2, "b": 9, "flood": 130}
 """Tokens of the sources of each caller: two jobs make the last one heavy."""
