@@ -5,6 +5,7 @@ The order is a function of seed, epoch and progress: a run that is resumed gets 
 
 from __future__ import annotations
 
+import signal
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -84,6 +85,7 @@ class Feed:
             num_workers=self._workers,
             prefetch_factor=AHEAD,
             multiprocessing_context="forkserver",
+            worker_init_fn=_ignore_signals,
             pin_memory=self._processes.device.type == "cuda",
         )
         yield from loader
@@ -127,6 +129,12 @@ class Feed:
     def _request(self, shown: Mixture, positions: NDArray[np.int64], seed: tuple[int, int]) -> BatchRequest:
         of_epoch = np.random.SeedSequence(seed).generate_state(1, np.uint64)
         return BatchRequest(shown.rows(positions), mixed(positions.astype(np.uint64)) ^ of_epoch)
+
+
+def _ignore_signals(worker: int) -> None:
+    """Leave SIGINT and SIGTERM, which a terminal or a supervisor sends to all processes, to the process of the run."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
 
 
 class _Batches(Dataset[Batch]):
