@@ -20,6 +20,7 @@ from lingon.text import UNK, Tokenizer
 from lingon.training import checkpoint as checkpoints
 from lingon.training.batches import filter_by_length
 from lingon.training.config import (
+    CORPUS,
     Config,
     LanguagePair,
     TrainingSettings,
@@ -41,8 +42,6 @@ from lingon.training.report import Report
 from lingon.training.trainer import Trainer
 
 BYTES_OF_WEIGHT = 16  # in training: the weight, its gradient and the two moments of Adam, in fp32
-CORPUS = "corpus"
-"""The folder of the prepared corpus in the folder of a run, unless data.prepared names another one."""
 
 
 @contextmanager
@@ -210,7 +209,7 @@ def _corpus(
     folder, given = config.data.prepared or run / CORPUS, start or config.tokenizer.path
     tokenizer = Tokenizer.read(given) if given else None
     if processes.is_leader:
-        prepare(config, folder, tokenizer, watch=report, stopped=lambda: interrupt.requested)
+        prepare(config, folder, tokenizer, watch=report, stopped=interrupt.stop_signal)
     processes.barrier()
     return PreparedCorpus(folder)
 
