@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 if TYPE_CHECKING:
-    from lingon.training.config import Config
+    from lingon.training.config import Config, Corpus
 
 ConfigArgument = Annotated[
     Path, typer.Argument(help="TOML file with the settings of the run, such as configs/en-de.toml.")
@@ -46,7 +47,7 @@ def train(
 
     On several GPUs: torchrun --no-python --nproc-per-node N lingon train CONFIG ...
     """
-    from lingon.training.config import load_config
+    from lingon.training.config import CORPUS, load_config
 
     settings = load_config(config, overrides or ())
     if print_config:
@@ -54,7 +55,7 @@ def train(
         return
     settings.model.check_export()  # before days of training
     run = output or Path("runs") / config.stem
-    _check_corpora(settings, settings.data.prepared or run / "corpus")
+    _check_corpora(settings, settings.data.prepared or run / CORPUS, settings.data.valid)
     from lingon.training.interrupt import Interrupt
     from lingon.training.setup import open_run
     from lingon.training.trainer import outcome
@@ -84,47 +85,47 @@ def prepare(
     If it is ended at any time, the same command goes on where it was, and the corpus has the same bytes. Runs with
     data.prepared set to its folder share it, and a config with tokenizer.path set to it has the tokenizer.
     """
+    from lingon.training.config import CORPUS, load_config
+
+    settings = load_config(config, overrides or ())
+    folder = output or settings.data.prepared or Path("runs") / config.stem / CORPUS
+    _check_corpora(settings, folder)
     from rich.console import Console
 
     from lingon.text import Tokenizer
-    from lingon.training.config import load_config
     from lingon.training.interrupt import Interrupt
     from lingon.training.prepare import prepare as prepare_corpus
     from lingon.training.prepare_progress import PrepareProgress
 
-    settings = load_config(config, overrides or ())
-    folder = output or settings.data.prepared or Path("runs") / config.stem / "corpus"
     given = settings.tokenizer.path
     if init_from:
         from lingon.training.checkpoint import resolve_checkpoint
 
         given = resolve_checkpoint(init_from)
-    _check_corpora(settings, folder)
     tokenizer, interrupt = Tokenizer.read(given) if given else None, Interrupt(after="the blocks in hand")
     interrupt.install_handlers()
     with PrepareProgress(Console(stderr=True)) as watch:
-        found = prepare_corpus(
-            settings, folder, tokenizer, workers=workers, watch=watch, stopped=lambda: interrupt.requested
-        )
+        found = prepare_corpus(settings, folder, tokenizer, workers=workers, watch=watch, stopped=interrupt.stop_signal)
     print(f"{folder}: {found.counts}")
 
 
-def _check_corpora(config: Config, corpus: Path) -> None:
+def _check_corpora(config: Config, folder: Path, always: Sequence[Corpus] = ()) -> None:
     """Raise CorpusError for a corpus that cannot be read, before PyTorch is imported, which takes seconds.
 
-    corpus: the folder of the prepared corpus. If it is complete, the training text itself is not needed
+    folder: of the prepared corpus. If that is complete, the text that it was made of need not be there
+    always: corpora that are read even then
     """
     from lingon.errors import SettingsError
     from lingon.files import check_files
-    from lingon.training.prepared import MANIFEST
+    from lingon.training.config import MANIFEST
 
     if not (config.data.train and config.data.valid):
         raise SettingsError(
             "these are the settings of an imported model, without text: write a config with [data], and name the "
             "checkpoint with --init-from"
         )
-    read = config.data.valid if (corpus / MANIFEST).exists() else config.data.corpora
-    check_files(path for each in read for path in each.files())
+    corpora = always if (folder / MANIFEST).exists() else config.data.corpora
+    check_files(path for corpus in corpora for path in corpus.files())
 
 
 def average(

@@ -24,11 +24,11 @@ from pydantic import ValidationError
 from lingon.alignment import WordLink
 from lingon.errors import CorpusError
 from lingon.text import Tokenizer
-from lingon.training.config import LanguagePair
+from lingon.training.config import MANIFEST, LanguagePair
 from lingon.training.corpus import FilterCounts, Pair
 from lingon.training.model_settings import SettingsBlock
 
-MANIFEST, LENGTHS = "manifest.json", "lengths.npy"
+LENGTHS = "lengths.npy"
 ROWS = 2**16
 """Lines of a corpus that one shard is made of."""
 
