@@ -79,6 +79,14 @@ def prepare(
         typer.Option(help="Checkpoint, or run, whose tokenizer the corpus gets (fine-tuning). Default: none."),
     ] = None,
     workers: Annotated[int | None, typer.Option(min=1, help="Processes. Default: one for each core.")] = None,
+    report: Annotated[
+        bool,
+        typer.Option(
+            "--report",
+            help="Also write report.html into the folder of the corpus: what stays, what goes and why. A complete "
+            "corpus is not prepared again. Default: off.",
+        ),
+    ] = False,
 ) -> None:
     """Read, filter and tokenise the training text of a config, for `lingon train` and any number of runs.
 
@@ -107,6 +115,10 @@ def prepare(
     with PrepareProgress(Console(stderr=True)) as watch:
         found = prepare_corpus(settings, folder, tokenizer, workers=workers, watch=watch, stopped=interrupt.stop_signal)
     print(f"{folder}: {found.counts}")
+    if report:
+        from lingon.training.prepare_report import write_report
+
+        print(f"report: {write_report(found)}")
 
 
 def _check_corpora(config: Config, folder: Path, always: Sequence[Corpus] = ()) -> None:
