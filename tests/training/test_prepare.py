@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import random
 import resource
@@ -11,7 +12,8 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -378,6 +380,25 @@ def test_without_room_it_ends_with_one_line_and_nothing_half_written_and_goes_on
     finish(disturbed, output)
 
 
+def test_after_an_error_the_tasks_in_hand_are_done(tmp_path: Path) -> None:
+    """Processes that were ended in them would leave partial files."""
+    slow = partial(subprocess.run, ["sh", "-c", f"sleep 1; touch {tmp_path}/done"])
+    with ExitStack() as stack:
+        pool = module._Pool(2, lambda: 0, stack)
+        with pytest.raises(ValueError, match="invalid literal"):
+            list(pool.run([slow, partial(int, "no number")]))
+        assert (tmp_path / "done").exists()
+
+
+def test_a_signal_that_ends_the_workers_first_stops_it_as_any_signal(tmp_path: Path) -> None:
+    end = partial(subprocess.run, ["sh", "-c", f"touch {tmp_path}/sent; kill -TERM $PPID"])
+    with ExitStack() as stack:
+        pool = module._Pool(2, lambda: signal.SIGTERM if (tmp_path / "sent").exists() else 0, stack)
+        with pytest.raises(Interrupted) as stopped:
+            list(pool.run([end, partial(time.sleep, 0)]))
+    assert stopped.value.exit_code == 128 + signal.SIGTERM
+
+
 # What is refused.
 
 
@@ -588,13 +609,19 @@ def test_the_work_of_an_attempt_that_was_ended_after_the_manifest_is_removed(tmp
     assert not (folder / ".work").exists()
 
 
-@pytest.mark.parametrize("left", ["plan", "manifest"])
+@pytest.mark.parametrize("left", ["plan", "version", "manifest"])
 def test_what_an_attempt_with_other_settings_left_is_not_taken(tmp_path: Path, settings: Config, left: str) -> None:
-    """Without the plan or the manifest nothing says what shards are of, as after a removal that was ended."""
+    """Without the plan or the manifest nothing says what shards are of, as after a removal that was ended. Those of
+    another version may have another form.
+    """
     folder = tmp_path / "corpus"
+    plan = folder / ".work" / "plan.json"
     if left == "plan":
         begin(settings, folder)
-        (folder / ".work" / "plan.json").unlink()
+        plan.unlink()
+    elif left == "version":
+        begin(settings, folder)
+        plan.write_text(json.dumps({**json.loads(plan.read_text()), "version": 0}))
     else:
         prepare(settings, folder, workers=1, rows=100)
         (folder / MANIFEST).unlink()
