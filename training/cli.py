@@ -7,8 +7,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lingon.cli.engine import EngineChoice, EngineOptions
+from lingon.cli.options import with_option_groups
+
 if TYPE_CHECKING:
+    from contextlib import ExitStack
+
     from lingon.training.config import Config
+    from lingon.training.prepare import TaskEngine
 
 ConfigArgument = Annotated[
     Path, typer.Argument(help="TOML file with the settings of the run, such as configs/en-de.toml.")
@@ -54,6 +60,7 @@ def train(
         return
     settings.model.check_export()  # before days of training
     _check_corpora(settings)
+    _check_prepared(settings)
     from lingon.training.interrupt import Interrupt
     from lingon.training.setup import open_run
     from lingon.training.trainer import outcome
@@ -66,34 +73,46 @@ def train(
         trainer.report.message(outcome(trainer))
 
 
+@with_option_groups
 def prepare(
+    *,
     config: ConfigArgument,
     output: Annotated[
         Path | None,
-        typer.Option(help="Folder of the corpus. Default: data.prepared of CONFIG, else runs/NAME/corpus."),
+        typer.Option(
+            help="Folder of the corpus, which may be in an object store. Default: data.prepared of CONFIG, else "
+            "runs/NAME/corpus."
+        ),
     ] = None,
     overrides: SetOption = None,
     init_from: Annotated[
         Path | None,
         typer.Option(help="Checkpoint, or run, whose tokenizer the corpus gets (fine-tuning). Default: none."),
     ] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes. Default: one for each core.")] = None,
+    engine: EngineOptions,
 ) -> None:
     """Read, filter and tokenise the training text of a config, for `lingon train` and any number of runs.
 
     If it is ended at any time, the same command goes on where it was, and the corpus has the same bytes. Runs with
     data.prepared set to its folder share it, and a config with tokenizer.path set to it has the tokenizer.
     """
+    from contextlib import ExitStack
+
     from rich.console import Console
 
+    from lingon.object_stores import is_url, url_of
     from lingon.text import Tokenizer
     from lingon.training.config import load_config
     from lingon.training.interrupt import Interrupt
     from lingon.training.prepare import prepare as prepare_corpus
     from lingon.training.prepare_progress import PrepareProgress
 
+    bounds = engine.bounds()
     settings = load_config(config, overrides or ())
     folder = output or settings.data.prepared or Path("runs") / config.stem / "corpus"
+    on_ray = engine.engine is EngineChoice.RAY
+    if on_ray and not is_url(folder):
+        folder = folder.absolute()  # workers have another current folder
     given = settings.tokenizer.path
     if init_from:
         from lingon.training.checkpoint import resolve_checkpoint
@@ -102,11 +121,31 @@ def prepare(
     _check_corpora(settings)
     tokenizer, interrupt = Tokenizer.read(given) if given else None, Interrupt(after="the blocks in hand")
     interrupt.install_handlers()
-    with PrepareProgress(Console(stderr=True)) as watch:
+    with ExitStack() as stack:
+        watch = stack.enter_context(PrepareProgress(Console(stderr=True)))
         found = prepare_corpus(
-            settings, folder, tokenizer, workers=workers, watch=watch, stopped=lambda: interrupt.requested
+            settings,
+            folder,
+            tokenizer,
+            workers=bounds and bounds[1],
+            engine=_ray_tasks(engine, stack) if on_ray else None,
+            watch=watch,
+            stopped=lambda: interrupt.requested,
         )
-    print(f"{folder}: {found.counts}")
+    print(f"{url_of(folder)}: {found.counts}")
+
+
+def _ray_tasks(options: EngineOptions, stack: ExitStack) -> TaskEngine:
+    """Connect to a Ray cluster until the stack is closed."""
+    from lingon.extras import name_missing_extra
+
+    with name_missing_extra("lingon prepare --engine ray", ["ray"]):
+        from lingon.ray_workers import ray_cluster
+        from lingon.training.ray_tasks import RayTasks
+    bounds = options.bounds()
+    assert bounds is not None
+    stack.enter_context(ray_cluster(options.address))
+    return RayTasks(bounds)
 
 
 def _check_corpora(config: Config) -> None:
@@ -120,6 +159,18 @@ def _check_corpora(config: Config) -> None:
             "checkpoint with --init-from"
         )
     check_files(path for corpus in config.data.corpora for path in corpus.files())
+
+
+def _check_prepared(config: Config) -> None:
+    """Raise SettingsError for a corpus in an object store: training maps the files of a corpus."""
+    from lingon.errors import SettingsError
+    from lingon.object_stores import is_url, url_of
+
+    folder = config.data.prepared
+    if folder is not None and is_url(folder):
+        raise SettingsError(
+            f"data.prepared must be a folder of this machine to train from, got {url_of(folder)}; copy it to one"
+        )
 
 
 def average(
