@@ -1,4 +1,4 @@
-"""`lingon bench attention`: trains, exports and scores each system; what is done is not done again.
+"""`lingon bench attention`: trains, exports and scores each system, and repeats no finished step.
 
 BLEU by length: Bahdanau et al. (2015), figure 2, train on sentences of up to 30 and up to 50 words. Tatoeba has few
 sentences of more than 15 words, so that a text here is one or more of its sentences in random order: short and long
@@ -20,11 +20,12 @@ from time import perf_counter
 from typing import Any
 
 from lingon.alignment import LinkCounts
-from lingon.bench.attention_report import WIDTH, draw, length_table, signatures, table
-from lingon.bench.decode import Rounds, measure_in_turns
+from lingon.bench.attention_report import draw, length_table, table
+from lingon.bench.decode import Rounds, measure_rounds
 from lingon.bench.engines.base import Cell, Setting, Tokens
 from lingon.bench.engines.lingon import Lingon, load
-from lingon.bench.results_file import note, save, terminal
+from lingon.bench.options import check_choice
+from lingon.bench.results_file import Row, note, save, signature_lines, terminal
 from lingon.bench.trained_runs import (
     corpus_files,
     corpus_overrides,
@@ -107,11 +108,11 @@ class Corpus:
 
     @property
     def prefix(self) -> str:
-        """What the names of its files begin with."""
+        """The beginning of the names of its files."""
         return f"{self.name}.{PAIR}"
 
     def files(self, folder: Path, part: str) -> tuple[Path, Path]:
-        """Source and target file of a part."""
+        """Return the source and the target file of a part."""
         return corpus_files(folder, self.prefix, part)
 
 
@@ -120,7 +121,7 @@ CORPORA = (Corpus("multi30k", "test2016"), Corpus("tatoeba", "test"))
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Budget:
-    """What every training gets, and how much is measured.
+    """The size of every training and of its measurements.
 
     All systems have the same tokenizer, batches and steps on a corpus, so that all train on the same target tokens.
     """
@@ -130,7 +131,7 @@ class Budget:
     vocab_size: int = 4000  # pieces; the 10,000 of the configs need more text than a small budget has
     parity_sentences: int = 200  # of the gate of the export
     timed_sentences: int = 256  # test sentences whose decoding is timed
-    rounds: int = 5  # of the timing; each has all systems in turns
+    rounds: int = 5  # of the timing, each with all systems
     tiny: bool = False  # tiny models
     longest: tuple[int, ...] = (15, 30)  # source words of the longest training texts of BLEU by length
 
@@ -140,7 +141,7 @@ class Budget:
 
     @classmethod
     def quick(cls) -> Budget:
-        """A trial of about a second a system."""
+        """Return the budget of a trial, about a second a system."""
         return cls(
             steps=12,
             batch_tokens=1000,
@@ -153,9 +154,9 @@ class Budget:
         )
 
     def overrides(self, corpus: Corpus, data: Path, device: str) -> list[str]:
-        """The settings of a training on a corpus below data that differ from the config.
+        """Return the settings of a training on a corpus below data that differ from the config.
 
-        The parts of the learning rate's schedule are those of the configs: 1/10 warm-up, 3/10 cool-down.
+        The learning rate has the schedule of the configs: 1/10 warm-up, 3/10 cool-down.
         """
         numbers = {
             "data.max_tokens": corpus.max_tokens,
@@ -174,13 +175,9 @@ class Budget:
 
 
 def selected(names: list[str] | None, known: tuple[str, ...], option: str) -> tuple[str, ...]:
-    """The selected names in the order of `known`; all without a selection. Raises SettingsError for another name."""
-    if unknown := [name for name in names or () if name not in known]:
-        raise SettingsError(f"{option} must be one of {', '.join(known)}, got {unknown[0]!r}")
+    """Return the selected names in the order of `known`, all without a selection."""
+    check_choice(option, names or (), known)
     return tuple(name for name in known if not names or name in names)
-
-
-Row = dict[str, Any]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -209,23 +206,23 @@ class Model:
         return self.work / self.corpus.name / self.system.name / "run"
 
     def config(self) -> Config:
-        """The settings of the training."""
+        """Return the settings of the training."""
         tiny = [f"model.{key}={value}" for key, value in self.system.tiny.items()] if self.budget.tiny else []
         changes = [*self.system.changes, *tiny, *self.budget.overrides(self.corpus, self.data, self.device)]
         return load_config(self.configs / f"{self.system.config}.toml", changes)
 
     def train(self) -> None:
-        """Train to the end, from the last checkpoint if there is one. Raises Interrupted if a signal stops it."""
+        """Train to the end, from the last checkpoint if there is one. Raise Interrupted if a signal stops it."""
         saved = saved_steps(self.run)
         if not saved or load_progress(saved[-1]).validated < self.budget.steps:
             train(self.config(), self.run)
 
     def checkpoint(self) -> Path:
-        """The last checkpoint with a validation. Raises CheckpointError without one."""
+        """Return the last checkpoint with a validation. Raise CheckpointError without one."""
         return last_checkpoints(self.run, 1)[0]
 
     def kept(self, part: str, make: Callable[[], Row]) -> Row:
-        """What `make` returns for the last checkpoint; made once and kept in a file."""
+        """Return a result of the last checkpoint. `make` makes it once, and a file keeps it."""
         found = self.read(part)
         if found is None:
             found = make()
@@ -233,7 +230,7 @@ class Model:
         return found
 
     def read(self, part: str) -> Row | None:
-        """What was kept; None before."""
+        """Return a kept result; None if there is none."""
         path = self._parts() / f"{part}.json"
         if not path.is_file():
             return None
@@ -247,7 +244,7 @@ class Model:
         write_json(self._parts() / f"{part}.json", found)
 
     def bundle(self, log: Callable[[str], None]) -> Bundle:
-        """The bundle of the last checkpoint, in fp32 without a shortlist; exported once, with the exporter's gates."""
+        """Return the bundle of the last checkpoint, in fp32 without a shortlist, exported once with all gates."""
         folder = self._parts() / self.system.name
         if not versions(folder):
             loaded, count = load_checkpoint(self.checkpoint()), self.budget.parity_sentences
@@ -258,7 +255,7 @@ class Model:
         return open_bundle(folder)
 
     def _parts(self) -> Path:
-        """The folder of everything that is made of the last checkpoint."""
+        """Return the folder of everything that is made of the last checkpoint."""
         return self.run.parent / self.checkpoint().name
 
 
@@ -270,7 +267,7 @@ HALVES = 2
 
 @dataclass(frozen=True, slots=True)
 class Translations:
-    """What a bundle makes of a test set, with the references."""
+    """The translations of a test set by a bundle, with the references."""
 
     sources: list[str]
     hypotheses: list[str]
@@ -288,7 +285,7 @@ def translate(bundle: Bundle, files: tuple[Path, Path]) -> Translations:
 
 
 def quality(found: Translations) -> dict[str, Any]:
-    """BLEU and chrF of a test set, with the signatures of sacreBLEU."""
+    """Return BLEU and chrF of a test set, with the signatures of sacreBLEU."""
     scores = score(found.hypotheses, found.references)
     return {
         "bleu": round(scores.bleu, 2),
@@ -298,10 +295,10 @@ def quality(found: Translations) -> dict[str, Any]:
 
 
 def alignment(bundle: Bundle, data: Path) -> dict[str, Any]:
-    """The alignment error rate (AER) of a bundle's attention; None for a model without attention.
+    """Return the alignment error rate (AER) of a bundle's attention, which is None for a model without attention.
 
-    The pairs are dealt out to two halves in turns. The layer, the heads and the shift with the lowest rate on one half
-    are measured on the other; the figure is that of both halves together. Pairs that are too long are left out.
+    Pairs with an even and with an odd number are two halves. The layer, the heads and the shift with the lowest rate on
+    one half are measured on the other half. The figure counts both halves. Pairs that are too long are left out.
     """
     if not bundle.manifest.alignment.heads:
         return {"aer": None, "aer_pairs": 0, "aer_heads": []}
@@ -319,7 +316,7 @@ def alignment(bundle: Bundle, data: Path) -> dict[str, Any]:
 def _judged(
     bundle: Bundle, pairs: Sequence[tuple[str, str]], gold: LinkFile
 ) -> tuple[list[dict[AlignmentHeads, LinkCounts]], int]:
-    """For each half of the pairs, the agreement of all layers and heads with the right links; the number of pairs."""
+    """Return the agreement of all layers and heads with the right links for each half, and the number of pairs."""
     aligner = Aligner(options=attention_options(None))
     judges = [JudgeLinks(aligner=aligner, gold=gold, heads=None, as_json=False) for _ in range(HALVES)]
     options = BackendOptions(model=str(bundle.folder), device="cpu", precision="fp32")
@@ -340,9 +337,9 @@ TOGETHER = 32  # sentences that are decoded together
 def tokens_per_second(
     bundles: Mapping[str, Bundle], file: Path, sentences: int, rounds: int, show: Callable[[str], None]
 ) -> dict[str, float]:
-    """Target tokens a second of each bundle: greedy, in fp32, on one thread; the median of the rounds.
+    """Return the target tokens a second of each bundle: greedy, in fp32, on one thread, the median of the rounds.
 
-    file: sources, of which `sentences` are taken at regular intervals; those longer than the model reads are left out
+    file: sources, of which `sentences` are taken at regular intervals, without those longer than the model reads
     """
     lines = [normalise(line) for line in read_lines(file)]
     lines = lines[:: max(len(lines) // sentences, 1)][:sentences]
@@ -352,7 +349,7 @@ def tokens_per_second(
             engine = load(bundle.folder, Setting(precision="fp32", workers=1, threads=1))
             stack.callback(engine.close)
             measures[name] = partial(_measure, engine, bundle, lines)
-        timed = measure_in_turns(measures, Rounds(runs=rounds), show)
+        timed = measure_rounds(measures, Rounds(runs=rounds), show)
     return {
         name: round(1000 * sum(map(len, found.outputs)) / statistics.median(found.runs_ms), 1)
         for name, found in timed.items()
@@ -360,7 +357,7 @@ def tokens_per_second(
 
 
 def _measure(engine: Lingon, bundle: Bundle, lines: list[str], repeats: int) -> tuple[float, Tokens]:
-    """Milliseconds of a translation of all lines, and the outputs."""
+    """Return the milliseconds of a translation of all lines, and the outputs."""
     tokenizer, longest = bundle.tokenizer(), bundle.manifest.limits.max_source_tokens
     sources = [tokens for tokens in map(tokenizer.encode_source, lines) if len(tokens) <= longest]
     cell = Cell(workload="", batch=TOGETHER)
@@ -380,7 +377,7 @@ Pair = tuple[str, str]
 
 
 def corpus_up_to(words: int) -> Corpus:
-    """The corpus of joined sentences with at most so many source words."""
+    """Return the corpus of joined sentences with at most this number of source words."""
     return Corpus(f"{ORIGIN}-up-to-{words}", "test", MAX_TOKENS)
 
 
@@ -390,7 +387,7 @@ def test_files(folder: Path) -> tuple[Path, Path]:
 
 
 def write_corpora(data: Path, folder: Path, longest: Sequence[int]) -> None:
-    """Write the training, validation and test texts into folder, from the sentences of Tatoeba in data; once.
+    """Write the training, validation and test texts into folder, once, from the sentences of Tatoeba in data.
 
     longest: source words of the longest training texts
     """
@@ -402,9 +399,9 @@ def write_corpora(data: Path, folder: Path, longest: Sequence[int]) -> None:
 
 
 def joined(pairs: Sequence[Pair], longest: int, seed: int = 1) -> Iterator[Pair]:
-    """Join sentences to texts of 1 to `longest` source words; each wanted length is equally likely.
+    """Join sentences to texts of 1 to `longest` source words. Each wanted length is equally likely.
 
-    Every sentence is used once, except those of more than `longest` words, which are left out.
+    Every sentence is used once. Sentences of more than `longest` words are left out.
     """
     draw = random.Random(seed)
     order = draw.sample(pairs, len(pairs))
@@ -431,7 +428,7 @@ def _text(group: Sequence[Pair]) -> Pair:
 
 
 def rows_by_length(found: Translations) -> list[dict[str, Any]]:
-    """BLEU of the texts of each bucket of source words; without a bucket that has no text."""
+    """Return BLEU of the texts of each bucket of source words that has a text."""
     buckets: dict[int, list[int]] = {}
     for index, source in enumerate(found.sources):
         buckets.setdefault((len(source.split()) - 1) // BUCKET, []).append(index)
@@ -466,11 +463,11 @@ class Comparison:
     left_out: list[str] = field(default_factory=list)
 
     def rows(self) -> list[Row]:
-        """A row for each corpus and system."""
+        """Return a row for each corpus and system."""
         return [row for corpus in CORPORA if corpus.name in self.corpora for row in self._rows_of(corpus)]
 
     def length_rows(self) -> list[Row]:
-        """A row for each system of OF_LENGTH, length of the longest training text and bucket of test texts."""
+        """Return a row for each system of OF_LENGTH, longest training text and bucket of test texts."""
         folder = self.work / "joined"
         write_corpora(self.data, folder, self.budget.longest)
         systems = [system for system in SYSTEMS if system.name in OF_LENGTH and system.name in self.systems]
@@ -494,11 +491,11 @@ class Comparison:
     def _measured(
         self, corpus: Corpus, systems: Sequence[System], data: Path, part: str, measure: Callable[[Model], Row]
     ) -> list[tuple[Model, Row]]:
-        """The models of a corpus, each trained and exported, with what `measure` returns.
+        """Train and export the models of a corpus, and return each with what `measure` returns.
 
         part: the name under which that is kept
 
-        One that fails is left out, so that the others go on; the same command tries it again.
+        A model that fails is left out, so that the others are measured. The same command tries it again.
         """
         found = []
         for system in systems:
@@ -524,7 +521,7 @@ class Comparison:
         return found
 
     def _scores(self, model: Model) -> Row:
-        """The scores of a model, and what its training took."""
+        """Return the scores of a model, and what its training took."""
         bundle = model.bundle(note)
         found = quality(translate(bundle, model.corpus.files(self.data, model.corpus.test_set)))
         note(f"{model.name}: BLEU {found['bleu']:.2f}, chrF {found['chrf']:.2f}")
@@ -532,13 +529,13 @@ class Comparison:
         return {**found, "parameters": weights, **training_figures(model.run), **alignment(bundle, self.data)}
 
     def _by_length(self, folder: Path, model: Model) -> Row:
-        """BLEU of a model by the length of the source."""
+        """Return BLEU of a model by the length of the source."""
         rows = rows_by_length(translate(model.bundle(note), test_files(folder)))
         note(f"{model.name}: BLEU by length {', '.join(str(row['bleu']) for row in rows)}")
         return {"rows": rows}
 
     def _speeds(self, corpus: Corpus, models: Sequence[Model]) -> dict[str, Row]:
-        """The decoding speed of each model. If one is missing, all are measured: they are compared in turns."""
+        """Return the decoding speed of each model. If one is missing, measure all in the same rounds."""
         kept = {model.system.name: model.read(SPEED) for model in models}
         if not models or all(kept.values()):
             return {name: found for name, found in kept.items() if found}
@@ -561,21 +558,18 @@ def write_samples(folder: Path) -> None:
 
 
 def run(comparison: Comparison, results: Path, *, lengths: bool) -> bool:
-    """Measure, show the tables, and write results and chart; returns whether no system was left out.
+    """Measure, show the tables, write results and chart, and return whether no system was left out.
 
     lengths: whether to compare the systems by the length of the source, too
     """
-    console, rows = terminal(WIDTH), comparison.rows()
+    console, rows = terminal(), comparison.rows()
     by_length = comparison.length_rows() if lengths else []
     console.print(table(rows))
-    for line in (*signatures(rows), *comparison.left_out):
+    for line in (*signature_lines(rows), *comparison.left_out):
         print(line)
     facts = {"device": comparison.device, "left_out": comparison.left_out, "lengths": by_length}
     path = save("attention", rows, results, **facts)
-    print(f"written: {path}")
     if by_length:
         console.print(length_table(by_length))
-        chart = path.with_name(path.name.replace("attention.json", "bleu-by-length.svg"))
-        draw(by_length, chart)
-        print(f"written: {chart}")
+        draw(by_length, path.with_name(path.name.replace("attention.json", "bleu-by-length.svg")))
     return not comparison.left_out

@@ -1,6 +1,6 @@
 """`lingon bench attention-cost`: time and memory of one layer of each kind by the length, beside their formulas.
 
-The ways to mix values take and return the same shapes; none has weights, masks or padding.
+The ways to mix values take and return the same shapes. None has weights, masks or padding.
 
 query: (batch, heads, length, head_dim)
 past: keys and values (batch, heads, length, head_dim)
@@ -22,12 +22,11 @@ from typing import Any, ClassVar
 
 import torch
 from rich.console import Group
-from rich.table import Table
 from rich.text import Text
 from torch import Tensor, nn
 from torch.nn import functional
 
-from lingon.bench.results_file import load_pyplot, note, save, terminal
+from lingon.bench.results_file import Row, load_pyplot, new_table, note, save, save_chart, terminal
 from lingon.errors import SettingsError
 from lingon.training.model_settings import TransformerSettings
 from lingon.training.models.attention import KeyValue, SelfAttention, attend, attend_linearly, attention_weights
@@ -36,16 +35,16 @@ from lingon.training.models.recurrent import GatedUnit
 
 
 def mix_by_matrix(query: Tensor, past: KeyValue) -> Tensor:
-    """softmax(Q K^T / sqrt(head_dim)) V, Vaswani et al. (2017), equation 1; the matrix of weights is in memory."""
+    """Compute softmax(Q K^T / sqrt(head_dim)) V, Vaswani et al. (2017), equation 1, with the matrix in memory."""
     return _concatenated(attention_weights(query, past.key) @ past.value)
 
 
 def mix_in_blocks(query: Tensor, past: KeyValue, radius: int) -> Tensor:
-    """Attention of position i over the positions j with |i - j| <= radius, in blocks of `radius` queries.
+    """Attend from position i to the positions j with |i - j| <= radius, in blocks of `radius` queries.
 
-    The blocks are those of Beltagy et al. (2020), section 3.1 and appendix A: a block of queries is multiplied with its
-    own block of keys, the one before and the one after. These 3 radius keys hold all 2 radius + 1 that a query sees.
-    No matrix of length x length is made.
+    Beltagy et al. (2020), section 3.1 and appendix A, describe the blocks: a block of queries is multiplied with its
+    own block of keys and with the blocks before and after it. These 3 radius keys hold the 2 radius + 1 that a query
+    sees. No matrix of length x length is made.
     """
     length, blocks = query.size(2), -(-query.size(2) // radius)
     added = blocks * radius - length
@@ -58,7 +57,7 @@ def mix_in_blocks(query: Tensor, past: KeyValue, radius: int) -> Tensor:
 
 
 def _neighbourhoods(heads: Tensor, radius: int, added: int) -> Tensor:
-    """The three blocks that each block of queries sees: (batch, heads, blocks, head_dim, 3 radius), a view.
+    """Return the three blocks that each block of queries sees: a view (batch, heads, blocks, head_dim, 3 radius).
 
     heads: (batch, heads, length, head_dim); added: positions that the last block lacks
     """
@@ -66,7 +65,7 @@ def _neighbourhoods(heads: Tensor, radius: int, added: int) -> Tensor:
 
 
 def _within_blocks(length: int, blocks: int, radius: int, device: torch.device) -> Tensor:
-    """A mask (blocks, radius, 3 radius), True where a query sees a key.
+    """Return a mask (blocks, radius, 3 radius), True where a query sees a key.
 
     A padded query sees the last key at least, which is less than `radius` away: no softmax is without keys.
     """
@@ -126,23 +125,23 @@ class Layer(nn.Module, ABC):
     @staticmethod
     @abstractmethod
     def multiply_adds(size: Size) -> int:
-        """The multiply-adds of one sequence."""
+        """Return the multiply-adds of one sequence."""
 
     @staticmethod
     @abstractmethod
     def kept_bytes(size: Size) -> int:
-        """The bytes that the forward pass of one sequence keeps for the gradients, without weights."""
+        """Return the bytes that the forward pass of one sequence keeps for the gradients, without weights."""
 
     @staticmethod
     @abstractmethod
     def weights(size: Size) -> int:
-        """The weights of the layer."""
+        """Return the number of weights of the layer."""
 
 
 class Attention(Layer):
     """The projections of queries, keys, values and output around a way to mix, Vaswani et al. (2017), figure 2.
 
-    The projections have 4 T D^2 multiply-adds. The formulas count them; the orders, as in the papers, do not.
+    The projections have 4 T D^2 multiply-adds. The formulas count them. The orders, as in the papers, do not.
     """
 
     def __init__(self, size: Size) -> None:
@@ -154,7 +153,7 @@ class Attention(Layer):
 
     @abstractmethod
     def mix(self, query: Tensor, past: KeyValue) -> Tensor:
-        """Return the mixed values; see `lingon.bench.attention_cost`."""
+        """Return the mixed values. See `lingon.bench.attention_cost`."""
 
     @staticmethod
     def weights(size: Size) -> int:
@@ -185,7 +184,7 @@ class SelfAttentionLayer(Attention):
 
 
 class FusedSelfAttention(SelfAttentionLayer):
-    """The same by the kernel that training and export use; Dao et al. (2022), theorem 1: the same operations.
+    """The same by the kernel of training and export, with the same operations (Dao et al., 2022, theorem 1).
 
     Kept: the input, Q, K, V and the mixed values (T D each), and the logarithm of each softmax's sum (T).
     """
@@ -229,12 +228,12 @@ class WindowedSelfAttention(Attention):
 
 
 def _whole_blocks(size: Size) -> int:
-    """The length rounded up to a multiple of the radius."""
+    """Return the length rounded up to a multiple of the radius."""
     return -(-size.length // size.radius) * size.radius
 
 
 class LinearAttention(Attention):
-    """Katharopoulos et al. (2020), equations 5 to 7, with a state of D x D; their section 3.2 has the orders.
+    """Katharopoulos et al. (2020), equations 5 to 7, with a state of D x D. Section 3.2 has the orders.
 
     T D^2 multiply-adds for the state, T D^2 for its products with the queries and T D for the norms. Kept: the input,
     Q, K, V, phi(Q), phi(K), the mixed values before and after the division (T D each), the state (D^2), its norm (D)
@@ -258,7 +257,7 @@ class LinearAttention(Attention):
 
 
 class FullyConnected(Layer):
-    """One product y = W x + b over the whole sequence as a vector of T D elements; its matrix has T^2 D^2 weights.
+    """One product y = W x + b over the whole sequence as a vector of T D elements. Its matrix has T^2 D^2 weights.
 
     Every output depends on every input: T^2 D^2 multiply-adds. Kept: the input (T D).
     """
@@ -318,7 +317,7 @@ class Convolution(Layer):
 
 
 class Recurrent(Layer):
-    """The GRU of Cho et al. (2014), equations 5 to 8; T steps that depend on each other.
+    """The GRU of Cho et al. (2014), equations 5 to 8: T steps that depend on each other.
 
     Three gates, each with a product of the input and one of the state: 6 T D^2 multiply-adds. Kept: the input, the
     state before each step, and six vectors of its gates (T D each).
@@ -362,19 +361,17 @@ LAYERS: tuple[type[Layer], ...] = (
 GIB = 2**30  # bytes
 CALLS = 10_000  # at most, in one measurement
 
-Row = dict[str, Any]
-
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CostOptions:
-    """What is measured, and the bounds above which a layer is left out."""
+    """The measurements, and the bounds above which a layer is left out."""
 
     lengths: tuple[int, ...] = tuple(2**power for power in range(4, 12))  # positions
     dim: int = 64  # width of all layers
     radius: int = 16  # positions to each side
     kernel: int = 3  # positions
     rounds: int = 7
-    shortest: float = 0.02  # seconds of a measurement; faster layers are called several times
+    shortest: float = 0.02  # seconds of a measurement at least, for which faster layers are called several times
     slow: float = 5.0  # seconds of one call
     memory: float = 2.0  # GiB of weights and kept activations together
     threads: int = 1
@@ -392,11 +389,11 @@ class CostOptions:
 
     @classmethod
     def quick(cls) -> CostOptions:
-        """A trial of about a second."""
+        """Return the options of a trial of about a second."""
         return cls(lengths=(16, 32, 64), rounds=2, shortest=0.0)
 
     def sizes(self) -> list[Size]:
-        """A size for each length, the shortest first."""
+        """Return a size for each length, the shortest first."""
         return [
             Size(length=length, dim=self.dim, radius=self.radius, kernel=self.kernel)
             for length in sorted(set(self.lengths))
@@ -404,7 +401,7 @@ class CostOptions:
 
 
 def measure(options: CostOptions, write: Callable[[str], None]) -> list[Row]:
-    """Return a row for each layer and length; a row that was not measured has the reason.
+    """Return a row for each layer and length. A row without a measurement has the reason.
 
     write: receives a line about each length
     """
@@ -420,7 +417,7 @@ def measure(options: CostOptions, write: Callable[[str], None]) -> list[Row]:
 
 
 def _measure_length(size: Size, options: CostOptions, left_out: dict[str, str]) -> list[Row]:
-    """Measure all layers at one length, in turns. left_out: layers that a shorter length left out, with the reason."""
+    """Measure all layers at one length. left_out: layers that a shorter length left out, with the reason."""
     generator = torch.Generator().manual_seed(size.length)
     hidden = torch.randn(1, size.length, size.dim, generator=generator)
     rows, calls = {kind.name: _formulas(kind, size) for kind in LAYERS}, {}
@@ -446,7 +443,7 @@ def _measure_length(size: Size, options: CostOptions, left_out: dict[str, str]) 
 
 
 def _formulas(kind: type[Layer], size: Size) -> Row:
-    """A row without measurements."""
+    """Return a row without measurements."""
     return {
         "layer": kind.name,
         "length": size.length,
@@ -464,7 +461,7 @@ def _formulas(kind: type[Layer], size: Size) -> Row:
 
 
 def too_large(kind: type[Layer], size: Size, limit: float) -> str | None:
-    """Why a layer is too large for memory; None if it is not. limit: GiB."""
+    """Return why a layer is too large for memory; None if it is not. limit: GiB."""
     needed = (FLOAT * kind.weights(size) + kind.kept_bytes(size)) / GIB
     if needed <= limit:
         return None
@@ -472,7 +469,7 @@ def too_large(kind: type[Layer], size: Size, limit: float) -> str | None:
 
 
 def seconds(layer: nn.Module, hidden: Tensor, calls: int) -> float:
-    """The mean seconds of a forward pass without gradients; an additional first call is not counted."""
+    """Return the mean seconds of a forward pass without gradients, after one call that is not counted."""
     with torch.inference_mode():
         layer(hidden)
         begin = time.perf_counter()
@@ -482,7 +479,7 @@ def seconds(layer: nn.Module, hidden: Tensor, calls: int) -> float:
 
 
 def kept_bytes(layer: nn.Module, hidden: Tensor) -> int:
-    """The bytes that autograd keeps of a forward pass, without weights; storage that tensors share counts once."""
+    """Return the bytes that autograd keeps of a forward pass, without weights. Count shared storage once."""
     weights = {parameter.untyped_storage().data_ptr() for parameter in layer.parameters()}
     found: dict[int, int] = {}
 
@@ -500,7 +497,7 @@ def kept_bytes(layer: nn.Module, hidden: Tensor) -> int:
 
 @contextmanager
 def _threads(count: int) -> Iterator[None]:
-    """Threads of torch inside the block."""
+    """Set the number of torch's threads inside the block."""
     before = torch.get_num_threads()
     torch.set_num_threads(count)
     try:
@@ -510,9 +507,9 @@ def _threads(count: int) -> Iterator[None]:
 
 
 def growth(rows: Sequence[Row], points: int = 3) -> list[Row]:
-    """For each layer the exponents of the length: measured, of the formula, and of the order.
+    """Return the exponents of the length for each layer: measured, of the formula, and of the order.
 
-    points: the largest measured lengths that the exponents are fitted to; a layer with fewer than 2 has None
+    points: of the largest measured lengths, to which the exponents are fitted. A layer with fewer than 2 has None
     """
     found = []
     for kind in LAYERS:
@@ -534,7 +531,7 @@ def growth(rows: Sequence[Row], points: int = 3) -> list[Row]:
 
 
 def fit_exponent(lengths: Sequence[int], values: Sequence[float]) -> float | None:
-    """The exponent e of values ~ lengths^e by least squares of the logarithms; None for fewer than two lengths."""
+    """Fit e of values ~ lengths^e by least squares of the logarithms, and return None for fewer than two lengths."""
     if len(lengths) < 2:
         return None
     slope, _ = statistics.linear_regression([math.log(each) for each in lengths], [math.log(each) for each in values])
@@ -542,9 +539,6 @@ def fit_exponent(lengths: Sequence[int], values: Sequence[float]) -> float | Non
 
 
 KIB = 1024  # bytes
-
-WIDTH = 120
-"""Characters of the widest table."""
 
 _STYLES = dict(
     zip(
@@ -581,12 +575,12 @@ MEMORY = Cost("memory", "KiB", "kept_bytes", "formula_bytes", KIB, False)
 
 
 def tables(rows: Sequence[Row], growths: Sequence[Row]) -> list[Group]:
-    """A table of times and one of memory; each with the exponents of the growth in its last columns."""
+    """Return a table of times and one of memory. The last columns are the exponents of the growth."""
     return [_table(cost, rows, growths) for cost in (TIME, MEMORY)]
 
 
 def left_out_lines(rows: Sequence[Row]) -> list[str]:
-    """For each layer that was not measured at all lengths: the lengths and the reason."""
+    """Return the lengths and the reason for each layer that was not measured at all lengths."""
     found: dict[tuple[str, str], list[str]] = {}
     for row in rows:
         if row["reason"] is not None:
@@ -595,13 +589,10 @@ def left_out_lines(rows: Sequence[Row]) -> list[str]:
 
 
 def _table(cost: Cost, rows: Sequence[Row], growths: Sequence[Row]) -> Group:
-    """Rows: layers; columns: order, lengths, and exponents measured, of the formula and of the order."""
-    shown = Table(box=None, padding=(0, 1, 0, 0))
-    shown.add_column("layer", no_wrap=True)
-    shown.add_column("order", no_wrap=True)
+    """Return a table of layers. Columns: order, lengths, and exponents measured, of the formula, of the order."""
     lengths = sorted({row["length"] for row in rows})
-    for head in (*map(str, lengths), "growth", "formula", "order"):
-        shown.add_column(head, justify="right")
+    heads = (*map(str, lengths), "growth", "formula", "order")
+    shown = new_table(("layer", "order"), heads, box=None, padding=(0, 1, 0, 0))
     for growth in growths:
         own = {row["length"]: row for row in rows if row["layer"] == growth["layer"]}
         cells = [_cell(own[length][cost.measured], cost.divisor) for length in lengths]
@@ -621,7 +612,7 @@ def _cell(value: float | None, divisor: float) -> str:
 
 
 def draw(rows: Sequence[Row], output: Path) -> None:
-    """Write the chart of time and memory against the length; the suffix of output selects SVG, PNG or PDF."""
+    """Write the chart of time and memory against the length."""
     pyplot = load_pyplot()
     figure, panels = pyplot.subplots(1, 2, figsize=(11, 5.4), layout="constrained")
     for panel, cost in zip(panels, (TIME, MEMORY), strict=True):
@@ -630,17 +621,16 @@ def draw(rows: Sequence[Row], output: Path) -> None:
     panels[0].set(title="time of the forward pass", ylabel="milliseconds")
     panels[1].set(title="memory kept for the gradients", ylabel="KiB")
     known = [panel.get_legend_handles_labels() for panel in panels]
-    # The handles of the first panel have lines; those of the second add the weights.
+    # The handles of the first panel have lines. The second panel adds the weights.
     legend = {
         label: handle for handles, labels in reversed(known) for handle, label in zip(handles, labels, strict=True)
     }
     figure.legend(legend.values(), legend.keys(), loc="outside lower center", ncols=4, frameon=False)
-    figure.savefig(output)
-    pyplot.close(figure)
+    save_chart(figure, output)
 
 
 def _draw_cost(panel: Any, cost: Cost, rows: Sequence[Row]) -> None:
-    """Markers are measured; dashed lines follow the formula over all lengths."""
+    """Draw markers for measured values, and dashed lines for the formula over all lengths."""
     for kind in LAYERS:
         own = [row for row in rows if row["layer"] == kind.name]
         measured = [row for row in own if row["reason"] is None]
@@ -656,7 +646,9 @@ def _draw_cost(panel: Any, cost: Cost, rows: Sequence[Row]) -> None:
 
 
 def _style(layer: str, cost: Cost) -> dict[str, Any]:
-    """Lines join the times alone: measured memory is on the line of the formula, which they would cover.
+    """Return the style of a layer.
+
+    Lines join the times alone, because measured memory is on the line of the formula and would cover it.
 
     The marker of the fully connected layer is hollow, because the convolution keeps as much.
     """
@@ -671,7 +663,7 @@ def _shown(formula: str) -> str:
 
 
 def _draw_weights(panel: Any, rows: Sequence[Row]) -> None:
-    """The weights of the fully connected layer, the only ones that grow with the length."""
+    """Draw the weights of the fully connected layer, the only ones that grow with the length."""
     own = [row for row in rows if row["layer"] == FullyConnected.name]
     weights = [FLOAT * row["weights"] / KIB for row in own]
     colour, _ = _STYLES[FullyConnected.name]
@@ -695,7 +687,7 @@ def _scale_axes(panel: Any, lengths: Sequence[int]) -> None:
 
 
 def draw_positions(output: Path, positions: int = 128, dim: int = 128) -> None:
-    """Write a picture of the sinusoidal positional encoding; the suffix of output selects SVG, PNG or PDF.
+    """Write a picture of the sinusoidal positional encoding.
 
     Left: the whole table (positions, dim). Right: three of its sines against the position.
     """
@@ -711,19 +703,18 @@ def draw_positions(output: Path, positions: int = 128, dim: int = 128) -> None:
     curves.grid(alpha=0.3)
     curves.spines[["top", "right"]].set_visible(False)
     figure.legend(loc="outside lower center", ncols=3, frameon=False)
-    figure.savefig(output)
-    pyplot.close(figure)
+    save_chart(figure, output)
 
 
 def _dimensions(dim: int) -> Mapping[int, str]:
-    """Three even dimensions, of short, medium and long wavelength, with their colours."""
-    places = (dim // 8 // 2 * 2, dim // 4 // 2 * 2, 3 * dim // 8 // 2 * 2)
-    return dict(zip(places, ("#b3541e", "#1f4e79", "#3f9b8f"), strict=True))
+    """Return three even dimensions, of short, medium and long wavelength, with their colours."""
+    dimensions = (dim // 8 // 2 * 2, dim // 4 // 2 * 2, 3 * dim // 8 // 2 * 2)
+    return dict(zip(dimensions, ("#b3541e", "#1f4e79", "#3f9b8f"), strict=True))
 
 
 def run(options: CostOptions, results: Path) -> None:
     """Measure, show the tables, and write the results and both pictures."""
-    rows, console = measure(options, note), terminal(WIDTH)
+    rows, console = measure(options, note), terminal()
     growths = growth(rows)
     for table in tables(rows, growths):
         console.print(table)
@@ -731,7 +722,4 @@ def run(options: CostOptions, results: Path) -> None:
         print(line)
     path = save("attention-cost", rows, results, threads=options.threads, growth=growths)
     draw(rows, path.with_suffix(".svg"))
-    positions = path.with_name(path.name.replace("attention-cost.json", "positional-encoding.svg"))
-    draw_positions(positions)
-    for each in (path, path.with_suffix(".svg"), positions):
-        print(f"written: {each}")
+    draw_positions(path.with_name(path.name.replace("attention-cost.json", "positional-encoding.svg")))

@@ -7,17 +7,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 
-from lingon.bench.results_file import load_pyplot
+from lingon.bench.results_file import Row, load_pyplot, new_table, save_chart
 
-Row = dict[str, Any]
 Bucket = tuple[int, int]  # the fewest and the most source words
-WIDTH = 120
-"""Characters of the widest table."""
-
 HEAD = ("BLEU", "chrF", "weights", "training tokens/s", "decoding tokens/s", "AER")
 
 _STYLES = {"rnnenc": ("#b3541e", "s"), "rnnsearch": ("#1f4e79", "o"), "transformer": ("#3f9b8f", "^")}
@@ -25,7 +20,7 @@ _STYLES = {"rnnenc": ("#b3541e", "s"), "rnnsearch": ("#1f4e79", "o"), "transform
 
 
 def cells(row: Row) -> tuple[str, ...]:
-    """The figures of a row under HEAD."""
+    """Return the figures of a row under HEAD."""
     training = row["fastest_tokens_per_second"]
     return (
         f"{row['bleu']:.1f}",
@@ -38,38 +33,29 @@ def cells(row: Row) -> tuple[str, ...]:
 
 
 def table(rows: Sequence[Row]) -> Table:
-    """A line for each corpus and system."""
-    shown = Table("corpus", "system")
-    for name in HEAD:
-        shown.add_column(name, justify="right")
+    """Return a table with a line for each corpus and system."""
+    shown = new_table(("corpus", "system"), HEAD)
     for row in rows:
         shown.add_row(row["corpus"], row["system"], *cells(row))
     return shown
 
 
-def signatures(rows: Sequence[Row]) -> list[str]:
-    """A line for each score: what stands behind the figures."""
-    return sorted({f"{name}: {text}" for row in rows for name, text in row["signatures"].items()})
-
-
 def length_table(rows: Sequence[Row]) -> Table:
-    """A line for each system and length of training texts; a column for each bucket of source words."""
+    """Return a table: a line for each system and longest training text, a column for each bucket of source words."""
     buckets = buckets_of(rows)
-    shown = Table("system", "trained up to")
-    for first, last in buckets:
-        shown.add_column(f"{first}-{last}", justify="right")
+    shown = new_table(("system", "trained up to"), [f"{first}-{last}" for first, last in buckets])
     for (system, words), curve in curves(rows).items():
         shown.add_row(system, f"{words} words", *(f"{curve[each]:.1f}" if each in curve else "-" for each in buckets))
     return shown
 
 
 def buckets_of(rows: Sequence[Row]) -> list[Bucket]:
-    """All buckets, the shortest texts first."""
+    """Return all buckets, the shortest texts first."""
     return sorted({(row["words"][0], row["words"][1]) for row in rows})
 
 
 def curves(rows: Sequence[Row]) -> dict[tuple[str, int], dict[Bucket, float]]:
-    """BLEU by bucket, for each system and length of training texts."""
+    """Return BLEU by bucket, for each system and longest training text."""
     found: dict[tuple[str, int], dict[Bucket, float]] = {}
     for row in rows:
         curve = found.setdefault((row["system"], row["trained_up_to"]), {})
@@ -78,7 +64,7 @@ def curves(rows: Sequence[Row]) -> dict[tuple[str, int], dict[Bucket, float]]:
 
 
 def draw(rows: Sequence[Row], output: Path) -> None:
-    """Write the chart of BLEU against the source words of a text; the suffix of output selects SVG, PNG or PDF."""
+    """Write the chart of BLEU against the source words of a text."""
     pyplot = load_pyplot()
     figure, panel = pyplot.subplots(figsize=(8, 5), layout="constrained")
     limits = sorted({row["trained_up_to"] for row in rows})
@@ -98,5 +84,4 @@ def draw(rows: Sequence[Row], output: Path) -> None:
     panel.spines[["top", "right"]].set_visible(False)
     title = "system, and words of its longest training text"
     figure.legend(loc="outside lower center", ncols=len(_STYLES), frameon=False, title=title)
-    figure.savefig(output)
-    pyplot.close(figure)
+    save_chart(figure, output)

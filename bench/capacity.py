@@ -3,8 +3,8 @@
     python -m lingon.bench.capacity models/en-de
 
 A simulated request is one sentence. Times have no network and no proxy in them. The time of a step of the decoder grows
-with the sentences in it, so that a server shares its speed among them: each gets the same part. More sentences than a
-batch holds wait in the order of their arrival.
+with the sentences in it, so that a server shares its speed among them equally. If a batch is full, further sentences
+wait in the order of their arrival.
 """
 
 from __future__ import annotations
@@ -28,17 +28,17 @@ from typing import Annotated, Any
 import typer
 
 from lingon import AsyncClient
-from lingon.bench.results_file import load_pyplot, percentile, save
-from lingon.bench.serve.load import arrivals
+from lingon.bench.results_file import load_pyplot, percentile, save, save_chart
+from lingon.bench.serve.load import OK, ClosedLoad, LoadGenerator, OpenLoad, Target
 from lingon.bench.serve.run import serving
 from lingon.files import read_lines
 
 
 @dataclass(frozen=True, slots=True)
 class Speed:
-    """How fast a server is with n sentences at once.
+    """The speed of a server with n sentences at once.
 
-    measured: pairs of n, from 1 up, and the sentences that it finishes in a second then; linear in between
+    measured: pairs of n, from 1 up, and of sentences a second; linear in between
     """
 
     measured: tuple[tuple[int, float], ...]
@@ -54,12 +54,12 @@ class Speed:
         return self.measured[-1][1]
 
     def total(self, sentences: int) -> float:
-        """Sentences a second with this number at once."""
-        place = bisect_left(self.measured, (sentences, 0.0))
-        (n, rate) = self.measured[place]
+        """Return the sentences a second with this number at once."""
+        index = bisect_left(self.measured, (sentences, 0.0))
+        (n, rate) = self.measured[index]
         if n == sentences:
             return rate
-        (before, slower) = self.measured[place - 1]
+        (before, slower) = self.measured[index - 1]
         return slower + (rate - slower) * (sentences - before) / (n - before)
 
 
@@ -68,7 +68,7 @@ class Machine:
     """One server.
 
     speeds: by the number of sentences, the work that each gets in a second; a sentence of mean length is a work of 1
-    done: the work that a sentence has got which has been running from the start
+    done: the work on a sentence that runs since the start
     running: by the value of `done` at its end, the time of arrival of each running sentence
     version: grows with each change, so that an outdated end is recognised
     """
@@ -81,27 +81,27 @@ class Machine:
     waiting: deque[tuple[float, float]] = field(default_factory=deque)
 
     def advance(self, now: float) -> None:
-        """Let the time pass until now."""
+        """Advance the time to now."""
         self.done += (now - self.changed) * self.speeds[len(self.running)]
         self.changed = now
         self.version += 1
 
     def add(self, arrived: float, work: float) -> None:
-        """Take a sentence."""
+        """Start a sentence, or enqueue it if the batch is full."""
         if len(self.running) == len(self.speeds) - 1:
             self.waiting.append((arrived, work))
         else:
             heapq.heappush(self.running, (self.done + work, arrived))
 
     def finish(self) -> float:
-        """End the sentence that is done, and begin the next one; returns when the first one arrived."""
+        """End the sentence that is done, start the next one, and return when the first one arrived."""
         _, arrived = heapq.heappop(self.running)
         if self.waiting:
             self.add(*self.waiting.popleft())
         return arrived
 
     def next_end(self) -> float | None:
-        """When the next sentence ends, if none arrives until then."""
+        """Return when the next sentence ends if none arrives before."""
         if not self.running:
             return None
         return self.changed + max(self.running[0][0] - self.done, 0.0) / self.speeds[len(self.running)]
@@ -113,7 +113,7 @@ class Counts:
     def __init__(self, machines: int) -> None:
         self.of = [0] * machines
         self._with: list[list[int]] = [list(range(machines))]
-        self._place = list(range(machines))
+        self._index = list(range(machines))
         self._fewest = 0
 
     def change(self, machine: int, by: int) -> None:
@@ -121,19 +121,19 @@ class Counts:
         old = self._with[self.of[machine]]
         last = old.pop()
         if last != machine:
-            old[self._place[machine]], self._place[last] = last, self._place[machine]
+            old[self._index[machine]], self._index[last] = last, self._index[machine]
         self.of[machine] += by
         count = self.of[machine]
         if count == len(self._with):
             self._with.append([])
-        self._place[machine] = len(self._with[count])
+        self._index[machine] = len(self._with[count])
         self._with[count].append(machine)
         self._fewest = min(self._fewest, count)
         while not self._with[self._fewest]:
             self._fewest += 1
 
     def fewest(self) -> list[int]:
-        """The machines with the fewest calls."""
+        """Return the machines with the fewest calls."""
         return self._with[self._fewest]
 
 
@@ -142,23 +142,23 @@ Policy = Callable[[Counts, random.Random, int], int]
 
 
 def at_random(counts: Counts, chance: random.Random, number: int) -> int:
-    """Any machine."""
+    """Choose any machine."""
     return int(chance.random() * len(counts.of))
 
 
-def in_turns(counts: Counts, chance: random.Random, number: int) -> int:
-    """Each machine in turn."""
+def round_robin(counts: Counts, chance: random.Random, number: int) -> int:
+    """Choose the machines in a fixed order."""
     return number % len(counts.of)
 
 
 def fewer_of_two(counts: Counts, chance: random.Random, number: int) -> int:
-    """Of two random machines, which may be the same, the one with fewer calls: what Envoy does by default."""
+    """Choose the one with fewer calls of two random machines, which may be the same. Envoy does this by default."""
     one, other = at_random(counts, chance, number), at_random(counts, chance, number)
     return one if counts.of[one] <= counts.of[other] else other
 
 
 def fewest(counts: Counts, chance: random.Random, number: int) -> int:
-    """Any of the machines with the fewest calls: what deploy/envoy sets."""
+    """Choose any of the machines with the fewest calls. deploy/envoy sets this."""
     machines = counts.fewest()
     return machines[int(chance.random() * len(machines))]
 
@@ -166,7 +166,7 @@ def fewest(counts: Counts, chance: random.Random, number: int) -> int:
 POLICIES: dict[str, Policy] = {
     "fewest calls": fewest,
     "fewer of two": fewer_of_two,
-    "in turns": in_turns,
+    "round robin": round_robin,
     "at random": at_random,
 }
 
@@ -174,7 +174,7 @@ POLICIES: dict[str, Policy] = {
 def poisson_calls(
     rate: float, works: Sequence[float], requests: int, chance: random.Random
 ) -> Iterator[tuple[float, float]]:
-    """Poisson arrivals: the times of `requests` calls, `rate` a second, and the work of each, drawn from works."""
+    """Yield Poisson arrivals: the times of `requests` calls, `rate` a second, and the work of each, one of works."""
     now = 0.0
     for _ in range(requests):
         now += chance.expovariate(rate)
@@ -184,7 +184,7 @@ def poisson_calls(
 def simulate(
     speeds: Sequence[Sequence[float]], calls: Iterator[tuple[float, float]], policy: Policy, seed: int = 1
 ) -> list[float]:
-    """Send calls to machines; returns the seconds that each took, in the order of their ends.
+    """Send calls to machines, and return the seconds of each, in the order of their ends.
 
     speeds: of each machine, see Machine
     calls: times and works, the earliest first
@@ -220,18 +220,19 @@ def simulate(
 
 
 def shared(speed: Speed, factor: float = 1.0) -> list[float]:
-    """The speeds of a machine: by the number of sentences, from none up, the work that each gets in a second."""
+    """Return the speeds of a machine: by the number of sentences, from none up, the work that each gets in a second."""
     return [0.0, *(factor * speed.total(count) / count for count in range(1, speed.rows + 1))]
 
 
 def after_warm_up(took: Sequence[float]) -> list[float]:
-    """The calls without the first tenth, in which queues are still empty."""
+    """Return the calls without the first tenth, in which queues are still empty."""
     return list(itertools.islice(took, len(took) // 10, None))
 
 
-AT_ONCE = (1, 2, 4, 8, 16, 32, 64)  # sentences; the last is a full batch
+AT_ONCE = (1, 2, 4, 8, 16, 32, 64)  # sentences; the last number is a full batch
 SECONDS = 4.0  # of each measurement
-ROUNDS = 3  # the best one counts: others of a shared machine only slow a server down
+ENDLESS = 10_000_000  # requests, more than a server answers in that time
+ROUNDS = 3  # of which the best one counts, because other work on a machine only slows a server down
 
 
 @dataclass(frozen=True, slots=True)
@@ -249,7 +250,7 @@ class Measured:
 
 @contextmanager
 def one_core(model: Path) -> Iterator[str]:
-    """Serve a model on the first usable core, with this process on the others; yields the address."""
+    """Serve a model on the first usable core, with this process on the others, and yield the address."""
     cores = sorted(os.sched_getaffinity(0))
     os.sched_setaffinity(0, cores[1:] or cores)
     command = [sys.executable, "-m", "lingon", "serve", str(model), "--port", "0", "--metrics-port", "0"]
@@ -260,64 +261,45 @@ def one_core(model: Path) -> Iterator[str]:
 async def measure(
     address: str, texts: Sequence[str], shares: Sequence[float], seconds: float = SECONDS, rounds: int = ROUNDS
 ) -> Measured:
-    """Measure a server; shares: of its capacity, the Poisson loads to offer."""
+    """Measure a server. shares: the Poisson loads to offer, in parts of its capacity."""
     async with AsyncClient(address) as client:
-        results = await client.translate(list(texts[:256]), beam_size=1)
-        tokens = [result.target_tokens for result in results]
-        await _closed(client, texts, AT_ONCE[-1], seconds)  # warms up
-        best = dict.fromkeys(AT_ONCE, 0.0)
-        for _ in range(rounds):
-            for count in AT_ONCE:
-                best[count] = max(best[count], await _closed(client, texts, count, seconds))
-        mean = sum(tokens) / len(tokens)
-        speed = Speed(tuple(best.items()))
-        loads = {}
-        for share in shares:
-            found = [await _open(client, texts, share * speed.capacity, 2 * seconds, seed) for seed in range(rounds)]
-            loads[share] = min(found, key=lambda pair: pair[1])
+        tokens = [result.target_tokens for result in await client.translate(list(texts[:256]), beam_size=1)]
+    generator, target = LoadGenerator(list(texts)), Target(address=address)
+    await _closed(generator, target, AT_ONCE[-1], seconds)  # warms up
+    best = dict.fromkeys(AT_ONCE, 0.0)
+    for _ in range(rounds):
+        for count in AT_ONCE:
+            best[count] = max(best[count], await _closed(generator, target, count, seconds))
+    mean, speed, loads = sum(tokens) / len(tokens), Speed(tuple(best.items())), {}
+    for share in shares:
+        found = [await _open(generator, target, share * speed.capacity, 2 * seconds, seed) for seed in range(rounds)]
+        loads[share] = min(found, key=lambda pair: pair[1])
+    await generator.close()
     return Measured(speed, [each / mean for each in tokens], loads)
 
 
-async def _closed(client: AsyncClient, texts: Sequence[str], at_once: int, seconds: float) -> float:
-    """Sentences a second of callers that wait for their answers, after half a second."""
-    start, count = time.perf_counter(), 0
-
-    async def caller(first: int) -> None:
-        nonlocal count
-        place = first
-        while (now := time.perf_counter() - start) < seconds:
-            await client.translate(texts[place % len(texts)], beam_size=1)
-            place += at_once
-            count += now > 0.5
-
-    await asyncio.gather(*(caller(first) for first in range(at_once)))
-    return count / (time.perf_counter() - start - 0.5)
+async def _closed(generator: LoadGenerator, target: Target, clients: int, seconds: float) -> float:
+    """Return the sentences a second of clients that wait for their answers, after half a second."""
+    for measured in (min(seconds, 0.5), seconds):
+        start = time.perf_counter()
+        answers = await generator.run(ClosedLoad(target=target, clients=clients, requests=ENDLESS, seconds=measured))
+    return sum(answer.code == OK for answer in answers) / (time.perf_counter() - start)
 
 
 async def _open(
-    client: AsyncClient, texts: Sequence[str], rate: float, seconds: float, seed: int
+    generator: LoadGenerator, target: Target, rate: float, seconds: float, seed: int
 ) -> tuple[float, float]:
-    """The 50th and 99th percentile in milliseconds of a Poisson load, counted from when a call was due."""
-    took: list[float] = []
-    start = time.perf_counter() + 0.05
-
-    async def call(due: float, text: str) -> None:
-        await client.translate(text, beam_size=1)
-        took.append(1000 * (time.perf_counter() - start - due))
-
-    tasks = []
-    for arrival in arrivals(rate, seconds, len(texts), seed):
-        await asyncio.sleep(max(start + arrival.due - time.perf_counter(), 0))
-        tasks.append(asyncio.create_task(call(arrival.due, texts[arrival.text])))
-    await asyncio.gather(*tasks)
+    """Return the 50th and 99th percentile in milliseconds of a Poisson load, counted from when a call was due."""
+    job = OpenLoad(target=target, offered=rate, seconds=seconds, warm_up=0.0, seed=seed)
+    took = [answer.latency for answer in await generator.run(job)]
     return round(percentile(took, 50), 1), round(percentile(took, 99), 1)
 
 
-COLOURS = {"fewest calls": "#1b6ca8", "fewer of two": "#56a3a6", "in turns": "#e08e45", "at random": "#b23a48"}
+COLOURS = {"fewest calls": "#1b6ca8", "fewer of two": "#56a3a6", "round robin": "#e08e45", "at random": "#b23a48"}
 
 
 def draw(path: Path) -> Path:
-    """Draw the chart of a results file beside it; returns its path."""
+    """Draw the chart of a results file beside it, and return its path."""
     found = json.loads(path.read_text(encoding="utf-8"))
     pyplot = load_pyplot()
     pyplot.rcParams["svg.hashsalt"] = "lingon"  # so that the same numbers give the same file
@@ -326,8 +308,7 @@ def draw(path: Path) -> Path:
     _slow(right, found["slow_server"])
     figure.tight_layout()
     output = path.with_suffix(".svg")
-    figure.savefig(output, metadata={"Date": None})
-    pyplot.close(figure)
+    save_chart(figure, output)
     return output
 
 
@@ -353,8 +334,8 @@ def _slow(axes: Any, slow: dict[str, Any]) -> None:
     width = 0.8 / len(COLOURS)
     for number, (policy, colour) in enumerate(COLOURS.items()):
         rows = {row["servers"]: row for row in shown if row["policy"] == policy}
-        places = [place + (number - (len(COLOURS) - 1) / 2) * width for place in range(len(sizes))]
-        axes.bar(places, [rows[size]["p99_ms"] for size in sizes], width, color=colour, label=policy)
+        positions = [index + (number - (len(COLOURS) - 1) / 2) * width for index in range(len(sizes))]
+        axes.bar(positions, [rows[size]["p99_ms"] for size in sizes], width, color=colour, label=policy)
     axes.set_xticks(range(len(sizes)), [str(size) for size in sizes])
     axes.set(xlabel="servers, each on one core", ylabel="99th percentile, ms")
     axes.set_title(f"One server at {100 * speed:g} % of the speed, load {100 * slow['load']:g} %", fontsize=10)
@@ -365,13 +346,16 @@ SERVERS = (1, 4, 16, 64, 256, 1024)  # each on one core
 SHARES = (0.5, 0.75)  # of the capacity, the loads that are measured and simulated
 CALLS = 60_000  # at least, of a simulation
 CALLS_EACH = 600  # at least, of each server
-STEPS = 6  # of the search for a load; the last one is 1.6 % of the capacity
-BLIND = ("in turns", "at random")  # policies that do not look at the servers
-SLOW = (0.7, 0.25)  # speeds of the slow server, in that of the others
+STEPS = 6  # of the search for a load; the last step is 1.6 % of the capacity
+BLIND = ("round robin", "at random")  # policies that do not look at the servers
+SLOW = (0.7, 0.25)  # speeds of the slow server, in the speed of the others
 
 
 def percentiles(measured: Measured, factors: Sequence[float], load: float, policy: str) -> tuple[float, float]:
-    """The 50th and 99th percentile in milliseconds; factors: the speeds of servers; load: a share of their capacity."""
+    """Return the 50th and 99th percentile in milliseconds.
+
+    factors: the speeds of servers; load: a share of their capacity
+    """
     rate = load * sum(factors) * measured.speed.capacity
     by_factor = {factor: shared(measured.speed, factor) for factor in set(factors)}
     calls = poisson_calls(rate, measured.works, max(CALLS, CALLS_EACH * len(factors)), random.Random(7))
@@ -380,7 +364,7 @@ def percentiles(measured: Measured, factors: Sequence[float], load: float, polic
 
 
 def highest_load(measured: Measured, servers: int, policy: str, bound_ms: float) -> float:
-    """The highest share of the capacity at which the 99th percentile meets a bound."""
+    """Return the highest share of the capacity at which the 99th percentile meets a bound."""
     low, high = 0.0, 1.0
     for _ in range(STEPS):
         middle = (low + high) / 2
@@ -390,7 +374,7 @@ def highest_load(measured: Measured, servers: int, policy: str, bound_ms: float)
 
 
 def by_size(measured: Measured, bound_ms: float, price: float) -> list[dict[str, Any]]:
-    """For each number of servers and each policy: the load that meets the bound, and its cost."""
+    """Return the load that meets the bound, and its cost, for each number of servers and each policy."""
     rows = []
     # Chance splits a Poisson load into Poisson loads, so that each server is as if it were alone.
     alone = highest_load(measured, 1, "at random", bound_ms)
@@ -412,7 +396,7 @@ def by_size(measured: Measured, bound_ms: float, price: float) -> list[dict[str,
 
 
 def with_slow(measured: Measured, load: float) -> list[dict[str, Any]]:
-    """For speeds of the slow server, numbers of servers and policies: percentiles at a load; None if they grow on."""
+    """Return percentiles at a load, by speed of the slow server, number of servers and policy; None if they grow on."""
     rows = []
     for slow, servers, policy in itertools.product(SLOW, (4, 16, 64), POLICIES):
         factors = [slow, *[1.0] * (servers - 1)]
@@ -424,7 +408,7 @@ def with_slow(measured: Measured, load: float) -> list[dict[str, Any]]:
 
 
 def against_measurement(measured: Measured) -> list[dict[str, Any]]:
-    """One server under a Poisson load: measured and simulated percentiles."""
+    """Return the measured and the simulated percentiles of one server under a Poisson load."""
     rows = []
     for share, (p50, high) in measured.load_ms.items():
         simulated = percentiles(measured, [1.0], share, "at random")
@@ -458,9 +442,7 @@ def main(
         "price_per_core_hour": price,
         "slow_server": {"load": load, "rows": with_slow(measured, load)},
     }
-    path = save("capacity", by_size(measured, bound, price), results, **facts)
-    draw(path)
-    typer.echo(f"written: {path}")
+    draw(save("capacity", by_size(measured, bound, price), results, **facts))
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""The commands of `lingon bench` and their options; they import heavy modules only when they run."""
+"""The commands of `lingon bench` and their options. Heavy modules are imported only when a command runs."""
 
 from __future__ import annotations
 
@@ -9,25 +9,12 @@ from typing import Annotated, Any
 
 import typer
 
+from lingon.bench.options import CACHE, BeamSizes, Cache, Results, Resume, Train, results_folder
 from lingon.cli.options import OptionGroup, OwnDeviceOption, with_option_groups
-
-# Options that several commands have.
-Results = Annotated[
-    Path | None, typer.Option(help="Folder for the results. Default: bench/results, with --quick build/bench.")
-]
-Cache = Annotated[Path, typer.Option(help="Folder for the models that the benchmark creates.")]
-Resume = Annotated[bool, typer.Option("--resume", help="Continue a run that was killed.")]
-BeamSizes = Annotated[list[int] | None, typer.Option(help="1 or 4; may be repeated. (default: both)")]
-Train = Annotated[
-    bool, typer.Option("--train/--no-train", help="Train each run to its end, or measure it as far as it is.")
-]
-
-CACHE = Path("~/.cache/lingon/bench")
-"""The default of Cache."""
 
 
 class EngineKind(StrEnum):
-    """What decodes in Lingon's server."""
+    """The engine of Lingon's server."""
 
     ONNX = "onnx"
     NULL = "null"
@@ -35,7 +22,7 @@ class EngineKind(StrEnum):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LingonServer(OptionGroup):
-    """How Lingon's server is started."""
+    """The options of Lingon's server."""
 
     precision: Annotated[
         str | None, typer.Option(help="Precision of Lingon's server (default: the server's choice).")
@@ -50,13 +37,13 @@ class LingonServer(OptionGroup):
     device: Annotated[str, typer.Option(help="Device of Lingon's server: auto, cpu or cuda.")] = "cpu"
 
     def flags(self) -> dict[str, Any]:
-        """The values by the names of the flags of `lingon serve`."""
+        """Return the values by the names of the flags of `lingon serve`."""
         return asdict(self)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Load(OptionGroup):
-    """The load that is offered, and what is asked of the answers."""
+    """The offered load, and the objective of the answers."""
 
     beam_size: Annotated[
         list[int] | None, typer.Option(min=1, help="Beam size; may be repeated (default: 1 and 4).")
@@ -80,14 +67,14 @@ class Load(OptionGroup):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Peer(OptionGroup):
-    """How CTranslate2 is served."""
+    """The options of the server for CTranslate2."""
 
     peer_precision: Annotated[str, typer.Option(help="Precision of CTranslate2: fp32 or int8.")] = "int8"
     peer_workers: Annotated[int, typer.Option(min=1, help="Batches that CTranslate2 translates at the same time.")] = 2
     peer_threads: Annotated[int, typer.Option(min=1, help="Threads of each worker of CTranslate2.")] = 1
 
     def flags(self) -> dict[str, Any]:
-        """The values by the names of the flags of the server for CTranslate2."""
+        """Return the values by the names of the flags of the server for CTranslate2."""
         return {"precision": self.peer_precision, "workers": self.peer_workers, "threads": self.peer_threads}
 
 
@@ -132,7 +119,6 @@ def decode(
 ) -> None:
     """Measure the decoding time of Lingon and other engines on the same weights, and its lower bound."""
     from lingon.bench.decode import DecodeOptions, run
-    from lingon.bench.results_file import results_folder
 
     options = DecodeOptions(
         workloads=tuple(work or ()),
@@ -177,7 +163,6 @@ def serve(
     ] = False,
 ) -> None:
     """Measure throughput and latency of the server under open-loop load, and compare it with CTranslate2."""
-    from lingon.bench.results_file import results_folder
     from lingon.bench.serve.load import Objective
     from lingon.bench.serve.run import CpuPlan, Plan, run, run_null, sentences
     from lingon.bundle.store import open_bundle
@@ -237,7 +222,7 @@ def train(
 ) -> None:
     """Measure target tokens a second of Lingon's training loop and of a plain loop on torch.nn.Transformer.
 
-    The share of peak is that of the rate at which the device multiplies large matrices, measured in the same run.
+    The peak is the rate at which the device multiplies large matrices, measured in the same run.
     """
     from lingon.bench.train import Rounds, on_device, run, settings
     from lingon.training.processes import choose_device
@@ -292,10 +277,9 @@ def attention(
     """Train systems with and without attention alike, serve them, and compare quality, speed and word alignments.
 
     Every system trains for the same updates on the same text, is exported to a bundle, and translates with the engine
-    of the server. Ctrl-C saves a checkpoint and exits with code 130; the same command goes on.
+    of the server. Ctrl-C saves a checkpoint and exits with code 130. The same command continues.
     """
     from lingon.bench.attention import CORPORA, SYSTEMS, Budget, Comparison, run, selected, write_samples
-    from lingon.bench.results_file import results_folder
 
     folder = work or Path("build/bench") / ("attention-quick" if quick else "attention")
     if quick:
@@ -322,7 +306,7 @@ def attention_cost(
         typer.Option(help="Positions of the sequence; may be repeated. (default: the powers of 2 from 16 to 2048)"),
     ] = None,
     dim: Annotated[int, typer.Option(help="Width of every layer, an even number.")] = 64,
-    rounds: Annotated[int, typer.Option(help="Measured rounds; each has all layers in turns.")] = 7,
+    rounds: Annotated[int, typer.Option(help="Measured rounds, each with all layers.")] = 7,
     results: Results = None,
     quick: Annotated[bool, typer.Option("--quick", help="Try it out: three short lengths, 2 rounds; seconds.")] = False,
 ) -> None:
@@ -332,7 +316,6 @@ def attention_cost(
     the whole sequence, a convolution and a GRU. Also draws the costs, and the sinusoidal positional encoding.
     """
     from lingon.bench.attention_cost import CostOptions, run
-    from lingon.bench.results_file import results_folder
 
     trial = CostOptions.quick() if quick else CostOptions()
     options = replace(
@@ -373,7 +356,6 @@ def gpu(
 ) -> None:
     """Measure decoding on a card: Lingon, transformers, a bare PyTorch loop and CTranslate2, and the lower bound."""
     from lingon.bench.gpu import GpuOptions, run
-    from lingon.bench.results_file import results_folder
 
     options = GpuOptions(
         models=tuple(model or ()),
@@ -413,11 +395,11 @@ def multi30k(
 ) -> None:
     """Train the tiny Transformer of Wu et al. (2021) on Multi30k, and measure it as they did, next to their figures.
 
-    Ctrl-C saves a checkpoint and exits with code 130; the same command goes on. The scores are BLEU over Moses tokens,
-    and BLEU and chrF of sacreBLEU; with the mean of the last checkpoints and the last one, beam search and greedy.
+    Ctrl-C saves a checkpoint and exits with code 130. The same command continues. The scores are BLEU over Moses
+    tokens, and BLEU and chrF of sacreBLEU, with the mean of the last checkpoints and the last one, beam search and
+    greedy.
     """
     from lingon.bench.multi30k import run
-    from lingon.bench.results_file import results_folder
 
     folder = work or Path("build/bench") / ("multi30k-quick" if quick else "multi30k")
     run(pair, configs, folder, device, results_folder(results, quick=quick), train=train, quick=quick)

@@ -1,4 +1,4 @@
-"""`lingon bench decode`: cells, rounds in which engines take turns, the rows of the results, and their tables."""
+"""`lingon bench decode`: cells, rounds with a run of each engine, the rows of the results, and their tables."""
 
 from __future__ import annotations
 
@@ -12,7 +12,6 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from rich.console import Console, Group
-from rich.table import Table
 from rich.text import Text
 
 from lingon.bench.engines.agreement import OutputComparison
@@ -26,7 +25,8 @@ from lingon.bench.engines.worker import (
     engine_settings,
     measure_of,
 )
-from lingon.bench.results_file import ResumeFile, save, terminal
+from lingon.bench.options import check_choice
+from lingon.bench.results_file import ResumeFile, Row, new_table, save, search_name, terminal
 from lingon.bench.roofline import (
     MultiplyAdds,
     Peaks,
@@ -50,20 +50,18 @@ BATCHES = {1: (1, 8, 32, 128), 4: (1, 8, 32)}
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CellFilter:
-    """The batch sizes and beam sizes to which the user limits the table; an empty tuple means all."""
+    """The batch sizes and beam sizes to which the user limits the table. An empty tuple means all."""
 
     batches: tuple[int, ...] = ()
     beam_sizes: tuple[int, ...] = ()
 
     def __post_init__(self) -> None:
-        choices = {"--beam-size": (self.beam_sizes, set(BATCHES)), "--batch": (self.batches, set(BATCHES[1]))}
-        for option, (values, offered) in choices.items():
-            if unknown := sorted(set(values) - offered):
-                raise SettingsError(f"{option} must be of {', '.join(map(str, sorted(offered)))}, got {unknown[0]}")
+        check_choice("--beam-size", self.beam_sizes, BATCHES)
+        check_choice("--batch", self.batches, BATCHES[1])
 
 
 def cells_of(workload: Workload, max_length: int, cell_filter: CellFilter, *, shortlist: bool) -> list[Cell]:
-    """The cells of a workload: greedy, beam search, and greedy with a shortlist if the bundle has one.
+    """Return the cells of a workload: greedy, beam search, and greedy with a shortlist if the bundle has one.
 
     max_length: maximum number of target tokens, if the workload has no exact length
     """
@@ -92,20 +90,16 @@ def _cell(workload: Workload, batch: int, beam_size: int, shortlist: bool, max_l
 
 
 def sources_of(workload: Workload, cell: Cell) -> Sequence[Sequence[int]]:
-    """The sources of one run: a single batch if every output has the same length, otherwise all sources."""
+    """Return the sources of one run: a single batch if every output has the same length, otherwise all sources."""
     return workload.sources if workload.exact_length is None else workload.sources[: cell.batch]
 
 
 def title(cell: Cell) -> str:
-    """The description of a cell for messages."""
+    """Return the description of a cell for messages."""
     return f"{cell.workload}, batch {cell.batch}, beam {cell.beam_size}{', shortlist' if cell.shortlist else ''}"
 
 
 Key = TypeVar("Key")
-
-
-Row = dict[str, Any]
-"""One row of the JSON file, by the names that it has there."""
 
 
 STAGGERED = "lingon staggered"
@@ -124,7 +118,7 @@ class TimedRuns:
 
 
 def row_of(engine: str, engine_setting: EngineSetting, cell: Cell, timed: TimedRuns) -> Row:
-    """The columns that follow from the times alone. engine: the engine's name, or `STAGGERED`."""
+    """Return the columns that follow from the times alone. engine: the engine's name, or `STAGGERED`."""
     median = statistics.median(timed.runs_ms)
     return {
         "work": cell.workload,
@@ -142,7 +136,7 @@ def row_of(engine: str, engine_setting: EngineSetting, cell: Cell, timed: TimedR
 
 
 def with_ratios(rows: Sequence[Row]) -> list[Row]:
-    """The rows of one cell with two ratios: to CTranslate2's fastest setting of the cell, and to its fastest in fp32.
+    """Return the rows of one cell with two ratios: to CTranslate2's fastest setting, and to its fastest in fp32.
 
     A ratio above 1 means that the row is faster.
     """
@@ -165,13 +159,13 @@ def _rounded_ratio(runs: dict[int, list[float]], reference: int | None, index: i
 
 
 def fastest(runs: Mapping[Key, Sequence[float]], among: Iterable[Key]) -> Key | None:
-    """The one of `among` with the lowest median; None if there are no runs of any. runs: milliseconds."""
+    """Return the one of `among` with the lowest median; None if there are no runs of any. runs: milliseconds."""
     measured = [key for key in among if runs.get(key)]
     return min(measured, key=lambda key: statistics.median(runs[key]), default=None)
 
 
 def speedup(reference: Sequence[float], runs: Sequence[float]) -> float:
-    """How many times faster `runs` is than `reference`: the median ratio over the rounds that both have.
+    """Return how many times faster `runs` is than `reference`: the median ratio over the rounds that both have.
 
     Each round is compared with the same round. reference, runs: milliseconds of each round, in the order of rounds
     """
@@ -179,7 +173,7 @@ def speedup(reference: Sequence[float], runs: Sequence[float]) -> float:
 
 
 def by_cell(rows: Sequence[Row]) -> dict[tuple[Any, ...], list[Row]]:
-    """Rows grouped by cell: workload, shortlist, beam size, batch size."""
+    """Return the rows by cell: workload, shortlist, beam size, batch size."""
     groups: dict[tuple[Any, ...], list[Row]] = {}
     for row in rows:
         groups.setdefault((row["work"], row["shortlist"], row["beam_size"], row["batch"]), []).append(row)
@@ -187,7 +181,7 @@ def by_cell(rows: Sequence[Row]) -> dict[tuple[Any, ...], list[Row]]:
 
 
 def best_settings(rows: Sequence[Row]) -> list[Row]:
-    """For every engine and precision in every cell, the row of the fastest setting."""
+    """Return the row of the fastest setting of every engine and precision in every cell."""
     best: dict[tuple[Any, ...], Row] = {}
     for row in rows:
         key = tuple(row[name] for name in ("work", "engine", "precision", "shortlist", "batch", "beam_size"))
@@ -197,13 +191,13 @@ def best_settings(rows: Sequence[Row]) -> list[Row]:
 
 
 def without_staggered(rows: Sequence[Row]) -> list[Row]:
-    """The rows of runs in which all sentences arrive at the start."""
+    """Return the rows of runs in which all sentences arrive at the start."""
     return [row for row in rows if row["engine"] != STAGGERED]
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Rounds:
-    """How often and for how long each engine is measured in a cell."""
+    """The number and the length of the runs of each engine in a cell."""
 
     runs: int = 7
     slow_runs: int = 3  # runs of an engine whose run takes longer than slow_s
@@ -217,15 +211,15 @@ class Rounds:
             raise SettingsError(f"--slow must be above 0 seconds, got {self.slow_s:g}")
 
     def plan(self, warm_ms: float) -> tuple[int, int]:
-        """The number of runs, and of repetitions within a run, for work that takes warm_ms after the warm-up."""
+        """Return the number of runs, and of repetitions within a run, for work that takes warm_ms after the warm-up."""
         runs = min(self.runs, self.slow_runs) if warm_ms > 1000 * self.slow_s else self.runs
         return runs, max(math.ceil(self.min_run_ms / warm_ms), 1)
 
 
-def measure_in_turns(
+def measure_rounds(
     measures: Mapping[Key, Measure], rounds: Rounds, show: Callable[[str], None]
 ) -> dict[Key, TimedRuns]:
-    """Warm up all engines, uncounted, then measure them in turns, so that slow periods of the machine affect all alike.
+    """Warm up all engines, then run each in every round, so that slow periods of the machine affect all alike.
 
     Each round begins with another engine. show: receives a line about each round, for a progress display
     """
@@ -271,7 +265,7 @@ class DecodeBenchmark:
     write: Callable[[str], None]
 
     def measure(self, workloads: Sequence[Workload]) -> list[Row]:
-        """All rows of all workloads; workloads with the same bundle share its processes."""
+        """Return all rows of all workloads. Workloads with the same bundle share its processes."""
         rows: list[Row] = []
         for folder in dict.fromkeys(workload.bundle for workload in workloads):
             with Engines(open_bundle(folder), self.settings, self.cache, self.show) as engines:
@@ -302,32 +296,28 @@ class _WorkloadRun:
             engine.process.ask(do="sources", sources=workload.sources)
 
     def cells(self) -> list[Cell]:
-        """The cells of the workload that the user has not excluded."""
+        """Return the cells of the workload that the user has not excluded."""
         manifest = self._engines.bundle.manifest
         longest, shortlist = manifest.limits.max_target_tokens, manifest.shortlist is not None
         return cells_of(self._workload, longest, self._benchmark.cell_filter, shortlist=shortlist)
 
     def rows(self, cell: Cell) -> list[Row]:
-        """The rows of a cell, from the resume file or measured now."""
-        key = " ".join(str(value) for value in asdict(cell).values())
-        rows: list[Row] | None = self._benchmark.resume_file.get(key)
-        if rows is None:
-            rows = self._measure(cell)
-            self._benchmark.resume_file.add(key, rows)
+        """Return the rows of a cell, from the resume file or measured now."""
+        rows: list[Row] = self._benchmark.resume_file.record(cell.key, lambda: self._measure(cell))
         self._benchmark.write(_cell_line(cell, rows))
         return rows
 
     def _measure(self, cell: Cell) -> list[Row]:
         sources = sources_of(self._workload, cell)
         measures = self._measures(cell, len(sources))
-        timed = measure_in_turns(
+        timed = measure_rounds(
             measures, self._benchmark.rounds, lambda step: self._benchmark.show(f"{title(cell)}: {step}")
         )
         reference = next((found.outputs for mode, found in timed.items() if _is_reference(mode)), None)
         return with_ratios([self._row(mode, cell, sources, found, reference) for mode, found in timed.items()])
 
     def _measures(self, cell: Cell, count: int) -> dict[EngineMode, Measure]:
-        """For each mode that supports the cell, the function that measures it on the first `count` sources."""
+        """Return the function that measures the first `count` sources, for each mode that supports the cell."""
         found: dict[EngineMode, Measure] = {}
         for each, engine in self._engines.loaded.items():
             if each.supports(cell):
@@ -357,13 +347,11 @@ class _WorkloadRun:
             "fraction_of_floor": round(floor / row["median_ms"], 3),
             **self._quality(timed.outputs),
             **self._comparison.columns(cell, sources, reference, timed.outputs, explain=explain),
-            "load_s": round(engine.load_s, 3),
-            "disk_mb": round(engine.disk_mb, 1),
-            "peak_mb": round(engine.peak_mb, 1),
+            **engine.columns(),
         }
 
     def _quality(self, outputs: Tokens) -> dict[str, Any]:
-        """BLEU and chrF; None if the workload has no references."""
+        """Return BLEU and chrF; they are None if the workload has no references."""
         if self._tokenizer is None:
             return {"bleu": None, "chrf": None}
         texts = [self._tokenizer.decode(output) for output in outputs]
@@ -371,31 +359,31 @@ class _WorkloadRun:
 
 
 def quality_of(texts: Sequence[str], workload: Workload) -> dict[str, Any]:
-    """BLEU and chrF of translations of the first sources of a workload with references."""
+    """Return BLEU and chrF of translations of the first sources of a workload with references."""
     scores = score(texts, workload.references[: len(texts)], workload.language)
     return {"bleu": round(scores.bleu, 2), "chrf": round(scores.chrf, 2)}
 
 
 def _is_reference(mode: EngineMode) -> bool:
-    """Whether the outputs of this mode are the reference for agreement: Lingon in fp32, in its first setting."""
+    """Return whether outputs are compared with those of this mode: Lingon in fp32, in its first setting."""
     return mode[0] == LINGON and mode[1].setting.precision == "fp32"
 
 
 def _cell_line(cell: Cell, rows: Sequence[Row]) -> str:
-    """The times of a cell in one line, shown while other cells are still measured."""
+    """Return the times of a cell in one line, which is shown while other cells are measured."""
     times = (f"{row['engine']} {row['precision']} {row['settings']} {row['median_ms']:.0f}" for row in rows)
     return f"{title(cell)}, ms: {', '.join(times)}"
 
 
-WIDTH = 104
-"""Characters of the widest table."""
+PLAIN: dict[str, Any] = {"box": None, "padding": (0, 1, 0, 0)}
+"""The style of the tables."""
 
 SEARCHES = ((False, 1, "greedy"), (False, 4, "beam 4"), (True, 1, "shortlist"))
 """Kinds of search: with a shortlist or not, beam size, name."""
 
 
 def tables(rows: Sequence[Row], full_runs: int) -> list[Group]:
-    """For each workload a table of times and a table of the other measurements.
+    """Return a table of times and a table of the other measurements for each workload.
 
     full_runs: times of fewer runs are marked with a star
     """
@@ -407,7 +395,7 @@ def tables(rows: Sequence[Row], full_runs: int) -> list[Group]:
 
 
 def staggered_lines(rows: Sequence[Row]) -> list[str]:
-    """For each workload and precision, the worst slowdown of a cell if sentences arrive one by one."""
+    """Return the worst slowdown of a cell if sentences arrive one by one, for each workload and precision."""
     worst: dict[tuple[str, str], tuple[float, str]] = {}
     for (workload, shortlist, beam_size, batch), own in by_cell(rows).items():
         for late in (row for row in own if row["engine"] == STAGGERED):
@@ -423,7 +411,7 @@ def staggered_lines(rows: Sequence[Row]) -> list[str]:
 
 
 def agreement_lines(rows: Sequence[Row]) -> list[str]:
-    """For each workload, other engine in fp32 and kind of search: the lowest agreement of its cells, and all causes."""
+    """Return the lowest agreement of the cells of each workload, other fp32 engine and search, and all causes."""
     found: dict[tuple[str, str, int], list[Row]] = {}
     for row in rows:
         if row["causes"] is not None and not row["engine"].startswith(LINGON):
@@ -434,21 +422,24 @@ def agreement_lines(rows: Sequence[Row]) -> list[str]:
 def _agreement_line(key: tuple[str, str, int], rows: Sequence[Row]) -> str:
     workload, engine, beam_size = key
     lowest = min(row["agreement"] for row in rows)
-    causes: Counter[str] = sum((Counter(row["causes"]) for row in rows), Counter())
-    counts = ", ".join(f"{count} {cause}" for cause, count in causes.most_common()) or "none"
     return (
-        f"{workload}, {_search(beam_size)}: at least {lowest:.2%} of sentences are the same with {engine} fp32 "
-        f"(differences in {len(rows)} cells and settings: {counts})"
+        f"{workload}, {search_name(beam_size)}: at least {lowest:.2%} of sentences are the same with {engine} fp32 "
+        f"(differences in {len(rows)} cells and settings: {causes_of(rows)})"
     )
 
 
+def causes_of(rows: Sequence[Row]) -> str:
+    """Return how many differences of rows have each cause."""
+    causes: Counter[str] = sum((Counter(row["causes"]) for row in rows), Counter())
+    return ", ".join(f"{count} {cause}" for cause, count in causes.most_common()) or "none"
+
+
 def _times_table(workload: str, rows: Sequence[Row], full_runs: int) -> Group:
-    """Rows: engine and precision, each in its fastest setting of the cell; columns: beam size and batch size."""
+    """Return a table: engine and precision in the fastest setting of a cell, by beam size and batch size."""
     best = best_settings(rows)
     columns = sorted({(row["beam_size"], row["batch"]) for row in best})
-    table = _table("batch size")
-    for beam_size, batch in columns:
-        table.add_column(str(batch) if beam_size == 1 else f"{batch} beam {beam_size}", justify="right")
+    heads = [str(batch) if beam_size == 1 else f"{batch} beam {beam_size}" for beam_size, batch in columns]
+    table = new_table(("batch size",), heads, **PLAIN)
     for shortlist in (False, True):
         own = [row for row in best if row["shortlist"] == shortlist]
         if shortlist and own:
@@ -464,12 +455,10 @@ def _times_table(workload: str, rows: Sequence[Row], full_runs: int) -> Group:
 
 
 def _engines_table(workload: str, rows: Sequence[Row]) -> Group:
-    """Rows: engine, precision and setting; columns: resources, share of the floor, agreement and quality."""
-    table = _table("")
+    """Return a table: resources, share of the floor, agreement and quality of each engine, precision and setting."""
     searches = [search for search in SEARCHES if _scored(rows, search)]
     heads = ["load s", "disk MB", "peak MB", "% of floor", "% same output"]
-    for head in (*heads, *(f"BLEU chrF {name}" for *_, name in searches)):
-        table.add_column(head, justify="right", max_width=11)
+    table = new_table(("",), [*heads, *(f"BLEU chrF {name}" for *_, name in searches)], **PLAIN)
     for setting in dict.fromkeys(_setting(row) for row in rows):
         own = [row for row in rows if _setting(row) == setting]
         table.add_row(" ".join(setting), *_columns(own), *(_quality(own, search) for search in searches))
@@ -490,7 +479,7 @@ def _columns(rows: Sequence[Row]) -> list[str]:
 
 
 def _scored(rows: Sequence[Row], search: tuple[bool, int, str]) -> list[Row]:
-    """The rows of a kind of search that have BLEU, the largest batch last."""
+    """Return the rows of a kind of search that have BLEU, the largest batch last."""
     found = [row for row in rows if (row["shortlist"], row["beam_size"]) == search[:2] and row["bleu"] is not None]
     return sorted(found, key=lambda row: int(row["batch"]))
 
@@ -508,12 +497,6 @@ def _time(row: Row | None, full_runs: int) -> str:
     return f"{row['median_ms']:.{0 if row['median_ms'] >= 10 else 1}f}{star}{ratio}"
 
 
-def _table(first: str) -> Table:
-    table = Table(box=None, padding=(0, 1, 0, 0))
-    table.add_column(first, no_wrap=True)
-    return table
-
-
 def _engine(row: Row) -> tuple[Any, ...]:
     return row["engine"], row["precision"]
 
@@ -522,17 +505,13 @@ def _setting(row: Row) -> tuple[Any, ...]:
     return row["engine"], row["precision"], row["settings"]
 
 
-def _search(beam_size: int) -> str:
-    return "greedy" if beam_size == 1 else f"beam {beam_size}"
-
-
 WORKLOADS = ("base", "shipped")
 TINY = Shape(layers=2, dim=64, heads=2, ffn=128, vocab=400)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DecodeOptions:
-    """The options of the command; an empty tuple selects everything."""
+    """The options of the command. An empty tuple selects everything."""
 
     workloads: tuple[str, ...] = ()
     engines: tuple[str, ...] = ()
@@ -547,24 +526,22 @@ class DecodeOptions:
     quick: bool = False
 
     def __post_init__(self) -> None:
-        if unknown := [workload for workload in self.workloads if workload not in WORKLOADS]:
-            raise SettingsError(f"--work must be of {', '.join(WORKLOADS)}, got {unknown[0]}")
+        check_choice("--work", self.workloads, WORKLOADS)
 
     def reduced(self) -> DecodeOptions:
-        """The options of a quick run: fewer batch sizes, runs and sentences."""
+        """Return the options of a quick run: fewer batch sizes, runs and sentences."""
         return replace(self, batches=self.batches or (1, 8), runs=2, sentences=min(self.sentences, 16))
 
 
 def run(options: DecodeOptions, results: Path, cache: Path, *, resume: bool) -> None:
     """Measure, show the tables and write the result files, which appear only when everything is measured."""
-    console = terminal(WIDTH)
+    console = terminal()
     options = options.reduced() if options.quick else options
     resume_file = ResumeFile.of(cache / "decode.part.jsonl", asdict(options), resume=resume)
     with console.status("preparing the workloads") as status:
         workloads = workloads_of(options, cache)
         status.update("measuring the machine's peaks")
-        peaks = resume_file.get("peaks") or measure_peaks(rounds=1 if options.quick else 10)
-        resume_file.add("peaks", peaks)
+        peaks = resume_file.record("peaks", lambda: measure_peaks(rounds=1 if options.quick else 10))
         benchmark = DecodeBenchmark(
             settings=engine_settings(options.engines, usable_cores()),
             cell_filter=CellFilter(batches=options.batches, beam_sizes=options.beam_sizes),
@@ -578,13 +555,12 @@ def run(options: DecodeOptions, results: Path, cache: Path, *, resume: bool) -> 
         rows = benchmark.measure(workloads)
     facts = {each.name: {"sentences": len(each.sources), "left_out": each.left_out, **each.facts} for each in workloads}
     _show(console, rows, facts, options.runs)
-    path = save("decode", rows, results, peaks=peaks, works=facts)
+    save("decode", rows, results, peaks=peaks, works=facts)
     resume_file.delete()
-    console.print(f"written: {path}")
 
 
 def workloads_of(options: DecodeOptions, cache: Path) -> list[Workload]:
-    """The selected workloads."""
+    """Return the selected workloads."""
     workloads: list[Workload] = []
     if "base" in (options.workloads or WORKLOADS):
         workloads.append(base_workload(cache, TINY if options.quick else Shape()))

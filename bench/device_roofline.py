@@ -4,7 +4,7 @@
 
 prints the peaks as JSON. Matrix products of square matrices that are bound by arithmetic, the best of a few sizes, by
 precision. Memory: the sum of an array much larger than any cache, or its copy, whichever moves more bytes a second.
-Launch: the time between two dependent kernels of one element inside a CUDA graph; a CPU has none.
+Launch: the time between two dependent kernels of one element inside a CUDA graph. A CPU has none.
 
 A decoder step takes at least the longest of three times, and the floor of all steps is the longest of their sums:
 
@@ -13,7 +13,7 @@ A decoder step takes at least the longest of three times, and the floor of all s
 - to compute its products at the peak rate of the precision;
 - to run the kernels that depend on each other, one after the other, KERNELS_OF_LAYER of them in a layer.
 
-The encoder takes at least the time of its products, and that to read its weights. Everything else is counted as free.
+The encoder takes at least the time of its products, and the time to read its weights. Everything else counts as free.
 """
 
 from __future__ import annotations
@@ -21,14 +21,13 @@ from __future__ import annotations
 import functools
 import json
 import sys
-import time
 from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
 import torch
 
-from lingon.bench.roofline import DecodingCounts, MultiplyAdds
+from lingon.bench.roofline import DecodingCounts, MultiplyAdds, fastest_mean
 from lingon.bench.worker_process import json_of
 
 BYTES = {"fp32": 4, "fp16": 2}
@@ -41,7 +40,7 @@ layer."""
 
 @dataclass(frozen=True, slots=True)
 class Floor:
-    """Milliseconds of a cell at least: of the encoder, and of all decoder steps, by what bounds them."""
+    """Milliseconds of a cell at least: of the encoder, and of all decoder steps, by each bound."""
 
     encoder: float
     read: float
@@ -79,7 +78,6 @@ SIZES = {"cuda": (4096, 8192), "cpu": (256, 512)}
 """Rows, inner dimension and columns of a product, by type of device."""
 ARRAY_BYTES = {"cuda": 2 << 30, "cpu": 256 << 20}
 KERNELS = 100  # kernels of one element that depend on each other
-MIN_ROUND_S = 0.05  # seconds of a round at least
 
 
 @dataclass(frozen=True, slots=True)
@@ -106,7 +104,7 @@ def measure_device_peaks(device: str, rounds: int) -> dict[str, Any]:
 
 
 def peaks_of(measured: dict[str, Any]) -> DevicePeaks:
-    """Return what `measure_device_peaks` has found.
+    """Return the peaks that `measure_device_peaks` has found.
 
     No precision is slower than fp32, in which its products can be computed too. A CPU without instructions for fp16
     does that.
@@ -118,28 +116,28 @@ def peaks_of(measured: dict[str, Any]) -> DevicePeaks:
 
 @torch.inference_mode()
 def gemm_rate(device: str, precision: str, rounds: int) -> float:
-    """Operations a second of matrix products, two for each multiply-add."""
-    rates = []
+    """Return the operations a second of matrix products, two for each multiply-add."""
+    rates, synchronise = [], synchroniser(device)
     for size in SIZES[device]:
         one, other = (torch.randn(size, size, device=device).to(PRECISIONS[precision]) for _ in range(2))
         work = functools.partial(torch.mm, one, other, out=torch.empty_like(one))
-        rates.append(2 * size**3 / _seconds(work, device, rounds))
+        rates.append(2 * size**3 / fastest_mean(work, rounds, synchronise))
     return max(rates)
 
 
 @torch.inference_mode()
 def read_rate(device: str, rounds: int) -> float:
-    """Bytes a second between the memory and the processor of the device."""
+    """Return the bytes a second between the memory and the processor of the device."""
     values = torch.ones(ARRAY_BYTES[device] // 4, device=device)
-    size, copied = values.nbytes, torch.empty_like(values)
-    reading = _seconds(lambda: values.sum(), device, rounds)
-    copying = _seconds(lambda: copied.copy_(values), device, rounds)
+    size, copied, synchronise = values.nbytes, torch.empty_like(values), synchroniser(device)
+    reading = fastest_mean(lambda: values.sum(), rounds, synchronise)
+    copying = fastest_mean(lambda: copied.copy_(values), rounds, synchronise)
     return max(size / reading, 2 * size / copying)
 
 
 @torch.inference_mode()
 def launch_seconds(device: str, rounds: int) -> float:
-    """Seconds from one kernel to the next that depends on it; 0 on the CPU."""
+    """Return the seconds from one kernel to the next that depends on it; 0 on the CPU."""
     if device == "cpu":
         return 0.0
     value = torch.zeros(1, device=device)
@@ -153,30 +151,12 @@ def launch_seconds(device: str, rounds: int) -> float:
     graph = torch.cuda.CUDAGraph()
     with torch.cuda.graph(graph):
         chain()
-    return _seconds(graph.replay, device, rounds) / KERNELS
+    return fastest_mean(graph.replay, rounds, torch.cuda.synchronize) / KERNELS
 
 
-def _seconds(work: Callable[[], object], device: str, rounds: int) -> float:
-    """The mean seconds of one call in the fastest round, after one call that is not counted."""
-    work()
-    _synchronise(device)
-    start = time.perf_counter()
-    work()
-    _synchronise(device)
-    times = max(round(MIN_ROUND_S / (time.perf_counter() - start)), 1)
-    means = []
-    for _ in range(rounds):
-        start = time.perf_counter()
-        for _ in range(times):
-            work()
-        _synchronise(device)
-        means.append((time.perf_counter() - start) / times)
-    return min(means)
-
-
-def _synchronise(device: str) -> None:
-    if device == "cuda":
-        torch.cuda.synchronize()
+def synchroniser(device: str) -> Callable[[], object]:
+    """Return a function that waits for the work of a device."""
+    return torch.cuda.synchronize if device == "cuda" else lambda: None
 
 
 def main() -> None:

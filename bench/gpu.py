@@ -12,7 +12,7 @@ from typing import Any
 
 from rich.table import Table
 
-from lingon.bench.decode import Rounds, Row, TimedRuns, measure_in_turns, row_of, speedup, title
+from lingon.bench.decode import Rounds, TimedRuns, causes_of, measure_rounds, row_of, speedup, title
 from lingon.bench.device_roofline import DevicePeaks, floor_of, measure_device_peaks, peaks_of
 from lingon.bench.engines.agreement import OutputComparison
 from lingon.bench.engines.base import Cell, Setting
@@ -26,12 +26,13 @@ from lingon.bench.engines.worker import (
     Engines,
     EngineSetting,
 )
-from lingon.bench.results_file import ResumeFile, save, terminal
+from lingon.bench.options import check_choice
+from lingon.bench.results_file import ResumeFile, Row, new_table, save, terminal
 from lingon.bench.roofline import count_decoding, multiply_adds_of
 from lingon.bench.synthetic import SHAPES, TINY_SHAPES, forced_workloads
 from lingon.bench.workloads import Workload
 from lingon.bundle.store import open_bundle
-from lingon.errors import DeviceError, SettingsError
+from lingon.errors import DeviceError
 from lingon.machine import usable_cores
 from lingon.serving.runtime.device import CPU, CUDA, cuda_missing
 
@@ -44,7 +45,7 @@ LEAST = 8  # sentences of a cell with mixed lengths at least
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GpuOptions:
-    """The options of the command; an empty tuple selects everything."""
+    """The options of the command. An empty tuple selects everything."""
 
     models: tuple[str, ...] = ()
     workloads: tuple[str, ...] = ()  # fixed or mix
@@ -66,8 +67,7 @@ class GpuOptions:
             "--device": ((self.device,), DEVICES),
         }
         for option, (values, offered) in choices.items():
-            if unknown := [value for value in values if value not in offered]:
-                raise SettingsError(f"{option} must be of {', '.join(map(str, offered))}, got {unknown[0]}")
+            check_choice(option, values, offered)
 
     @property
     def largest(self) -> int:
@@ -75,12 +75,12 @@ class GpuOptions:
         return max(self.batches or BATCHES)
 
     def includes(self, workload: Workload) -> bool:
-        """Whether the user has not excluded a workload."""
+        """Return whether the user has not excluded a workload."""
         return not self.workloads or ("fixed" if workload.exact_length else "mix") in self.workloads
 
 
 def engine_settings(options: GpuOptions, cores: int) -> list[EngineSetting]:
-    """The engines in the setting that each is measured in.
+    """Return the engines in the setting that each is measured in.
 
     On the CPU, which has few kernels for it, only Lingon computes in half precision, because it has no other graphs
     for a card.
@@ -101,7 +101,7 @@ def engine_settings(options: GpuOptions, cores: int) -> list[EngineSetting]:
 
 
 def cells_of(workload: Workload, options: GpuOptions) -> list[Cell]:
-    """The cells of a workload that the user has not excluded."""
+    """Return the cells of a workload that the user has not excluded."""
     return [
         Cell(
             workload=workload.name,
@@ -115,7 +115,7 @@ def cells_of(workload: Workload, options: GpuOptions) -> list[Cell]:
 
 
 def sources_of(workload: Workload, cell: Cell) -> Sequence[Sequence[int]]:
-    """The sources of one run: a single batch, of mixed lengths two batches."""
+    """Return the sources of one run: a single batch, of mixed lengths two batches."""
     count = cell.batch if workload.exact_length else max(2 * cell.batch, LEAST)
     return workload.sources[:count]
 
@@ -140,7 +140,7 @@ class GpuBenchmark:
     write: Callable[[str], None]
 
     def measure(self, workloads: Sequence[Workload]) -> list[Row]:
-        """All rows of workloads with the same bundle."""
+        """Return all rows of workloads with the same bundle."""
         bundle = open_bundle(workloads[0].bundle)
         settings = engine_settings(self.options, 1 if self.options.quick else usable_cores())
         rows: list[Row] = []
@@ -162,19 +162,16 @@ class _ModelRun:
         self._comparison = OutputComparison(engines.bundle, threads=usable_cores(), tie=TIE)
 
     def rows(self, workload: Workload, cell: Cell) -> list[Row]:
-        """The rows of a cell, from the resume file or measured now."""
-        key = " ".join(str(value) for value in asdict(cell).values())
-        rows: list[Row] | None = self._benchmark.resume_file.get(key)
-        if rows is None:
-            rows = self._measure(cell, sources_of(workload, cell))
-            self._benchmark.resume_file.add(key, rows)
+        """Return the rows of a cell, from the resume file or measured now."""
+        sources = sources_of(workload, cell)
+        rows: list[Row] = self._benchmark.resume_file.record(cell.key, lambda: self._measure(cell, sources))
         times = (f"{row['engine']} {row['median_ms']:.1f}" for row in rows if row["reason"] is None)
         self._benchmark.write(f"{title(cell)}, ms: {', '.join(times)}")
         return rows
 
     def _measure(self, cell: Cell, sources: Sequence[Sequence[int]]) -> list[Row]:
         measures, reasons = self._engines.measures(cell, sources)
-        timed = measure_in_turns(
+        timed = measure_rounds(
             measures, self._benchmark.rounds, lambda step: self._benchmark.show(f"{title(cell)}: {step}")
         )
         by_name = {each.engine: found for each, found in timed.items()}
@@ -210,15 +207,13 @@ class _ModelRun:
             "floor_parts_ms": {name: round(value, 4) for name, value in asdict(floor).items()},
             "fraction_of_floor": round(floor.total / row["median_ms"], 4),
             **self._comparison.columns(cell, sources, ours, timed.outputs, explain=True),
-            "load_s": round(engine.load_s, 3),
-            "disk_mb": round(engine.disk_mb, 1),
-            "peak_mb": round(engine.peak_mb, 1),
+            **engine.columns(),
             "reason": None,
         }
 
 
 def missing_row(engine_setting: EngineSetting, cell: Cell, reason: str) -> Row:
-    """The row of an engine that could not decode a cell. reason: why, in one line."""
+    """Return the row of an engine that could not decode a cell. reason: why, in one line."""
     return {
         "work": cell.workload,
         "engine": engine_setting.engine,
@@ -232,21 +227,16 @@ def missing_row(engine_setting: EngineSetting, cell: Cell, reason: str) -> Row:
     }
 
 
-WIDTH = 120
-"""Characters of the widest table."""
-
-
 def measured(rows: Sequence[Row]) -> list[Row]:
-    """The rows of engines that could decode their cell."""
+    """Return the rows of engines that could decode their cell."""
     return [row for row in rows if row["reason"] is None]
 
 
 def table_of(workload: str, rows: Sequence[Row]) -> Table:
-    """The table of one workload: a row for each engine in each cell."""
-    table = Table(title=f"{workload}: medians; the floor is a lower bound, in ms a step", title_justify="left")
-    heads = ("engine", "tokens/s", "ms a step", "to transformers", "floor", "% of floor", "% same as lingon")
-    for head in ("beam", "batch", *heads):
-        table.add_column(head, justify="left" if head == "engine" else "right")
+    """Return the table of one workload: a row for each engine in each cell."""
+    title = f"{workload}: medians; the floor is a lower bound, in ms a step"
+    heads = ("tokens/s", "ms a step", "to transformers", "floor", "% of floor", "% same as lingon")
+    table = new_table(("beam", "batch", "engine"), heads, title=title, title_justify="left")
     cell = None
     for row in rows:
         if cell != (cell := (row["beam_size"], row["batch"])):
@@ -270,17 +260,17 @@ def _values(row: Row) -> list[str]:
 
 
 def lines_of(rows: Sequence[Row]) -> list[str]:
-    """For each engine and reason, the cells that are missing; for each engine, its agreement with Lingon."""
+    """Return the missing cells of each engine and reason, and the agreement of each engine with Lingon."""
     missing = Counter((row["engine"], row["reason"]) for row in rows if row["reason"] is not None)
     lines = [f"{engine} is missing in {count} cells: {reason}" for (engine, reason), count in missing.items()]
     compared = [row for row in measured(rows) if row["agreement"] is not None and row["engine"] != LINGON]
     for engine in dict.fromkeys(row["engine"] for row in compared):
         own = [row for row in compared if row["engine"] == engine]
-        causes: Counter[str] = sum((Counter(row["causes"]) for row in own), Counter())
-        counts = ", ".join(f"{count} {cause}" for cause, count in causes.most_common()) or "none"
         sentences = sum(row["sentences"] for row in own)
         same = sum(row["sentences"] * row["agreement"] for row in own) / sentences
-        lines.append(f"{engine}: {same:.2%} of {sentences} outputs are those of {LINGON} (differences: {counts})")
+        lines.append(
+            f"{engine}: {same:.2%} of {sentences} outputs are those of {LINGON} (differences: {causes_of(own)})"
+        )
     return lines
 
 
@@ -293,11 +283,11 @@ def run(options: GpuOptions, results: Path, cache: Path, *, resume: bool) -> Non
         raise DeviceError(f"--device cuda: {missing}")
     if options.quick:
         options = replace(options, batches=options.batches or (1, 8), runs=2)
-    console = terminal(WIDTH)
+    console = terminal()
     resume_file = ResumeFile.of(cache / "gpu.part.jsonl", asdict(options), resume=resume)
     with console.status("measuring the peaks of the device") as status:
-        peaks = resume_file.get("peaks") or measure_device_peaks(options.device, rounds=1 if options.quick else 10)
-        resume_file.add("peaks", peaks)
+        rounds = 1 if options.quick else 10
+        peaks = resume_file.record("peaks", lambda: measure_device_peaks(options.device, rounds))
         benchmark = GpuBenchmark(
             options=options,
             rounds=Rounds(runs=options.runs, slow_s=options.slow, min_run_ms=1 if options.quick else MIN_RUN_MS),
@@ -318,13 +308,12 @@ def run(options: GpuOptions, results: Path, cache: Path, *, resume: bool) -> Non
         console.print(table_of(workload, [row for row in rows if row["work"] == workload]))
     for line in lines_of(rows):
         console.print(line, highlight=False, soft_wrap=True)
-    path = save("gpu", rows, results, device=options.device, peaks=peaks, works=facts)
+    save("gpu", rows, results, device=options.device, peaks=peaks, works=facts)
     resume_file.delete()
-    console.print(f"written: {path}", soft_wrap=True)
 
 
 def _workloads(name: str, options: GpuOptions, cache: Path) -> list[Workload]:
-    """The selected workloads of a model."""
+    """Return the selected workloads of a model."""
     shape = {**SHAPES, **TINY_SHAPES}[name]
     provider = CUDA if options.device == "cuda" else CPU
     found = forced_workloads(cache, name, shape, provider, options.largest)

@@ -3,18 +3,17 @@
 from __future__ import annotations
 
 import hashlib
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
 
 from rich.table import Table
 
-from lingon.bench.results_file import note, save, terminal
+from lingon.bench.options import check_choice
+from lingon.bench.results_file import Row, new_table, note, save, search_name, signature_lines, terminal
 from lingon.bench.tokenised_bleu import MosesTokens, tokenised_bleu
 from lingon.bench.trained_runs import corpus_overrides, last_checkpoints, training_figures, write_sample_corpus
 from lingon.bench.trained_runs import train as train_run
-from lingon.errors import SettingsError
 from lingon.files import make_folders, read_lines, read_parallel, write_text
 from lingon.scoring import score
 from lingon.training import checkpoint as checkpoints
@@ -45,9 +44,9 @@ class System:
     beam_size: int
 
     def name(self, checkpoints: int) -> str:
-        """The name in the tables; checkpoints: how many the run has for the average."""
+        """Return the name in the tables. checkpoints: how many the run has for the average."""
         weights = "last checkpoint" if self.checkpoints == 1 else f"average of {checkpoints}"
-        return f"{weights}, {'greedy' if self.beam_size == 1 else f'beam {self.beam_size}'}"
+        return f"{weights}, {search_name(self.beam_size)}"
 
 
 PAPER = System(checkpoints=10, beam_size=5)
@@ -55,16 +54,16 @@ SYSTEMS = (PAPER, System(checkpoints=10, beam_size=1), System(checkpoints=1, bea
 
 
 def paper_tokens(language: str) -> MosesTokens:
-    """The tokens that the paper scores.
+    """Return the tokens that the paper scores.
 
-    Its repository reports 12,103 reference tokens of test2016 in German, which is the number in lower case; with the
+    Its repository reports 12,103 reference tokens of test2016 in German, which is the number in lower case. With the
     case of the text it is 12,102.
     """
     return MosesTokens(language=language, lower_case=True, normalise=True)
 
 
 def cased_tokens(language: str) -> MosesTokens:
-    """The same tokens with the case of the text."""
+    """Return the same tokens with the case of the text."""
     return MosesTokens(language=language, normalise=True)
 
 
@@ -79,7 +78,7 @@ PARTS = {"train": 200, "valid": 4, **dict.fromkeys(SETS, 4)}  # sentences
 
 
 def overrides(pair: str, folder: Path) -> list[str]:
-    """The settings to override for a run of about a second: the corpus in folder, and a tiny model."""
+    """Return the settings to override for a run of about a second: the corpus in folder, and a tiny model."""
     sizes = {
         "tokenizer.vocab_size": 200,
         "model.dim": 16,
@@ -95,7 +94,7 @@ def overrides(pair: str, folder: Path) -> list[str]:
 
 
 def averaged(folders: Sequence[Path], work: Path) -> Path:
-    """The checkpoint with the mean of the weights of folders, below work; computed once."""
+    """Return the checkpoint with the mean of the weights of folders. It is below work, and is computed once."""
     if len(folders) == 1:
         return folders[0]
     path = work / f"average-{_digest(folders)}"
@@ -106,7 +105,7 @@ def averaged(folders: Sequence[Path], work: Path) -> Path:
 
 
 def translated(checkpoint: Path, sources: Sequence[str], system: System, work: Path, device: str) -> list[str]:
-    """The translation of each source; kept in a file below work, so that the same one is not made twice."""
+    """Return the translation of each source. A file below work keeps them, so that none is made twice."""
     name = f"{_digest([checkpoint], *sources)}-beam-{system.beam_size}.txt"
     path = work / "translations" / name
     if not path.is_file():
@@ -119,16 +118,13 @@ def translated(checkpoint: Path, sources: Sequence[str], system: System, work: P
 
 
 def _digest(folders: Sequence[Path], *lines: str) -> str:
-    """The first digits of the SHA-256 of the weights of checkpoints and of lines."""
+    """Return the first digits of the SHA-256 of the weights of checkpoints and of lines."""
     digest = hashlib.sha256()
     for folder in folders:
         digest.update(hashlib.sha256((folder / checkpoints.MODEL).read_bytes()).digest())
     for line in lines:
         digest.update(f"{line}\n".encode())
     return digest.hexdigest()[:16]
-
-
-Row = dict[str, Any]
 
 
 def measure(
@@ -162,7 +158,7 @@ def measure(
 
 
 def _row(config: Config, pair: str, test_set: str, system: System, checkpoint: Path, work: Path, device: str) -> Row:
-    """The scores of one test set; bleu_tokenised is that of the paper."""
+    """Return the scores of one test set. bleu_tokenised is the score of the paper."""
     pairs = list(read_parallel(*test_files(config, pair, test_set)))
     sources, references = [each[0] for each in pairs], [each[1] for each in pairs]
     hypotheses = translated(checkpoint, sources, system, work, device)
@@ -185,21 +181,9 @@ def _row(config: Config, pair: str, test_set: str, system: System, checkpoint: P
     }
 
 
-def signatures(rows: list[Row]) -> Iterator[str]:
-    """A line for each score and language: what stands behind the figures."""
-    found = {(name, text) for row in rows for name, text in row["signatures"].items()}
-    for name, text in sorted(found):
-        yield f"{name}: {text}"
-
-
-WIDTH = 120  # columns
-
-
 def table(rows: Sequence[Row]) -> Table:
-    """A line for each row: tokenised BLEU as in the paper, that of the paper, and the scores of sacreBLEU."""
-    found = Table("pair", "set", "system")
-    for column in ("tokenised BLEU", "published", "cased", "BLEU", "chrF"):
-        found.add_column(column, justify="right")
+    """Return a line for each row: tokenised BLEU, the published BLEU, and the scores of sacreBLEU."""
+    found = new_table(("pair", "set", "system"), ("tokenised BLEU", "published", "cased", "BLEU", "chrF"))
     for row in rows:
         published = "" if row["published"] is None else f"{row['published']:.1f}"
         scores = (row["bleu_tokenised_cased"], row["bleu"], row["chrf"])
@@ -209,7 +193,7 @@ def table(rows: Sequence[Row]) -> Table:
 
 
 def training_lines(rows: Sequence[Row]) -> list[str]:
-    """A line for each pair: what its training took."""
+    """Return the cost of the training in a line for each pair."""
     first = {row["pair"]: row for row in reversed(rows)}
     return [
         f"{pair}: {row['training_steps']:,} updates in {row['training_seconds']:,} s, "
@@ -228,8 +212,7 @@ def run(
     quick: a tiny model on sample sentences of one pair
     """
     pairs = tuple(chosen or (PAIRS[:1] if quick else PAIRS))
-    if unknown := [each for each in pairs if each not in PAIRS]:
-        raise SettingsError(f"--pair must be one of {', '.join(PAIRS)}, got {unknown[0]!r}")
+    check_choice("--pair", pairs, PAIRS)
     rows = list[Row]()
     for pair in pairs:
         changed = [f"training.device={device}"]
@@ -241,7 +224,7 @@ def run(
             train_run(config, work / pair)
         published = {} if quick else PUBLISHED[pair]  # Sample sentences are no captions.
         rows += measure(config, pair, work / pair, work, device, published, note)
-    terminal(WIDTH).print(table(rows))
-    for line in (*training_lines(rows), *signatures(rows)):
+    terminal().print(table(rows))
+    for line in (*training_lines(rows), *signature_lines(rows)):
         print(line)
-    print(f"written: {save('multi30k', rows, results, device=device)}")
+    save("multi30k", rows, results, device=device)

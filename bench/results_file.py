@@ -1,4 +1,4 @@
-"""What a run of a benchmark shows and keeps: its results, what it resumes from, its charts, and percentiles.
+"""The results of a run of a benchmark: their file, the file to resume from, tables, charts and percentiles.
 
 The results are JSON with everything that is needed to repeat the run.
 """
@@ -12,7 +12,7 @@ import platform
 import shlex
 import subprocess
 import sys
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -23,61 +23,81 @@ from lingon.machine import usable_cores
 
 if TYPE_CHECKING:
     from rich.console import Console
+    from rich.table import Table
 
-WIDTH = 160  # characters of a table of a tool
+WIDTH = 160  # columns of a terminal at least, so that no table is cut
+
+Row = dict[str, Any]
+"""One row of the results, by the names of its columns."""
 
 
-def results_folder(given: Path | None, *, quick: bool) -> Path:
-    """The folder for the results of a run; a trial run writes none beside the results that are kept."""
-    return given or Path("build/bench" if quick else "bench/results")
-
-
-def save(name: str, rows: list[dict[str, Any]], folder: Path, **more: Any) -> Path:
-    """Write rows to folder/DATE-name.json with date, machine, commit, command and `more`; returns the path."""
+def save(name: str, rows: Sequence[Row], folder: Path, **more: Any) -> Path:
+    """Write rows and `more` to folder/DATE-name.json with date, machine, commit and command. Return the path."""
     folder.mkdir(parents=True, exist_ok=True)
     path = folder / f"{datetime.now(UTC):%Y-%m-%d}-{name}.json"
     head = {"date": datetime.now(UTC).isoformat(timespec="seconds"), "machine": machine(), "commit": commit()}
     write_json(path, {**head, "command": command(sys.argv), **more, "rows": rows})
+    print(f"written: {path}")
     return path
 
 
-def terminal(width: int = 0) -> Console:
-    """Return a console of at least so many columns, so that no table is cut."""
+def keep(name: str, rows: Sequence[Row], results: Path | None, **more: Any) -> None:
+    """Save rows if there is a folder for results. See `save`."""
+    if results is not None:
+        save(name, rows, results, **more)
+
+
+def terminal() -> Console:
+    """Return a console of at least WIDTH columns."""
     from rich.console import Console
 
     console = Console()
-    console.width = max(console.width, width)
+    console.width = max(console.width, WIDTH)
     return console
 
 
 def note(line: str) -> None:
-    """Print a line about what a run does."""
+    """Print a line about the progress of a run."""
     terminal().print(line, style="dim", highlight=False)
 
 
-def show(rows: Sequence[Mapping[str, Any]], *, title: str | None = None) -> None:
-    """Print rows as a table with a column for each key; numbers have up to three places."""
+def new_table(names: Sequence[str], figures: Sequence[str], **style: Any) -> Table:
+    """Return an empty table: columns of names to the left, columns of figures to the right."""
     from rich.table import Table
 
+    table = Table(**style)
+    for name in names:
+        table.add_column(name)
+    for figure in figures:
+        table.add_column(figure, justify="right")
+    return table
+
+
+def show(rows: Sequence[Mapping[str, Any]], *, title: str | None = None) -> None:
+    """Print rows as a table with a column for each key. Numbers have up to three decimals."""
     keys = list(dict.fromkeys(key for row in rows for key in row))
-    table = Table(*keys, title=title)
+    table = new_table(keys, (), title=title)
     for row in rows:
         table.add_row(*(_shown(row.get(key, "")) for key in keys))
-    terminal(WIDTH).print(table)
+    terminal().print(table)
 
 
 def _shown(value: object) -> str:
     return f"{value:,.3f}".rstrip("0").rstrip(".") if isinstance(value, float) else str(value)
 
 
-def keep(name: str, rows: list[dict[str, Any]], results: Path | None, **more: Any) -> None:
-    """Save rows if there is a folder for results, and print the path; see `save`."""
-    if results is not None:
-        print(f"written: {save(name, rows, results, **more)}")
+def search_name(beam_size: int) -> str:
+    """Return the name of a search in tables."""
+    return "greedy" if beam_size == 1 else f"beam {beam_size}"
+
+
+def signature_lines(rows: Sequence[Row]) -> list[str]:
+    """Return a line for each score in rows, with its signature of sacreBLEU."""
+    return sorted({f"{name}: {text}" for row in rows for name, text in row["signatures"].items()})
 
 
 def command(arguments: Sequence[str]) -> str:
-    """The command line as the user types it: `lingon bench ...`, or `python -m lingon.bench.NAME ...`.
+    """Return the command line as the user types it: `lingon bench ...`, or `python -m lingon.bench.NAME ...`.
 
     arguments: sys.argv of the process
     """
@@ -89,9 +109,9 @@ def command(arguments: Sequence[str]) -> str:
 
 
 def machine(described: Path = Path("/proc/cpuinfo")) -> str:
-    """The processor, its vector extensions for matrix products, and the number of cores, in one line.
+    """Return the processor, its vector extensions for matrix products, and the number of cores, in one line.
 
-    A provider may give all its processors one name, so that family and model alone tell Zen 5 (26) from Zen 4 (25).
+    A provider may give all its processors one name, so that only the family distinguishes Zen 5 (26) from Zen 4 (25).
     """
     try:
         lines = described.read_text(encoding="utf-8").splitlines()
@@ -107,7 +127,10 @@ def machine(described: Path = Path("/proc/cpuinfo")) -> str:
 
 
 def commit(tree: Path | None = None) -> str:
-    """The measured commit, followed by "+" if the working tree differs from it; tree: a checkout, by default this."""
+    """Return the measured commit, followed by "+" if the working tree differs from it.
+
+    tree: a checkout, by default this one
+    """
     command = ["git", "describe", "--always", "--dirty=+"]
     answer = subprocess.run(command, capture_output=True, text=True, check=False, cwd=tree)
     return answer.stdout.strip()
@@ -119,7 +142,7 @@ class ResumeFile:
     def __init__(self, path: Path, head: dict[str, Any], *, resume: bool) -> None:
         """Open the file.
 
-        head: the options and the machine; a run is resumed only if all of them are the same
+        head: the options and the machine, which must be the same to resume a run
         resume: keep the records of the last run; otherwise start with an empty file
         """
         self._path = path
@@ -135,15 +158,16 @@ class ResumeFile:
         head = {"commit": commit(), "machine": machine(), "cores": usable_cores(), **values}
         return cls(path, head, resume=resume)
 
-    def get(self, key: str) -> Any:
-        """The record of a key, or None."""
-        return self._records.get(key)
+    def __contains__(self, key: str) -> bool:
+        return key in self._records
 
-    def add(self, key: str, record: Any) -> None:
-        """Add a record and append it to the file."""
-        self._records[key] = record
-        with self._path.open("a", encoding="utf-8") as file:
-            file.write(_line(key, record))
+    def record(self, key: str, make: Callable[[], Any]) -> Any:
+        """Return the record of a key. Without one, add the result of `make` and append it to the file."""
+        if key not in self._records:
+            self._records[key] = make()
+            with self._path.open("a", encoding="utf-8") as file:
+                file.write(_line(key, self._records[key]))
+        return self._records[key]
 
     def delete(self) -> None:
         """Delete the file, once the results are written."""
@@ -155,7 +179,7 @@ def _line(key: str, record: Any) -> str:
 
 
 def _read(path: Path, head: dict[str, Any]) -> dict[str, Any]:
-    """The records of a killed run, without a half-written last line; empty if there is no file."""
+    """Return the records of a killed run, without an incomplete last line; empty if there is no file."""
     if not path.is_file():
         return {}
     first, *lines = path.read_text(encoding="utf-8").split("\n")
@@ -182,10 +206,18 @@ def percentile(values: Iterable[float], percent: float) -> float:
 
 
 def load_pyplot() -> Any:
-    """Return matplotlib.pyplot, with the backend that draws to files and needs no display; takes a second."""
+    """Return matplotlib.pyplot, with the backend that draws to files and needs no display. It takes a second."""
     import matplotlib
 
     matplotlib.use("Agg")
     from matplotlib import pyplot
 
     return pyplot
+
+
+def save_chart(figure: Any, path: Path) -> None:
+    """Write a chart of pyplot, print its path and free its memory. The suffix of path selects SVG, PNG or PDF."""
+    # Without a date, the same figures give the same file.
+    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    load_pyplot().close(figure)
+    print(f"written: {path}")

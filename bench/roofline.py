@@ -1,9 +1,9 @@
-"""The floor of a cell on this machine (roofline): what decoding computes, and the peak rates of the machine.
+"""The floor of a cell on this machine (roofline): the operations of decoding, and the peak rates of the machine.
 
     python -m lingon.bench.roofline ROUNDS
 
-prints the peaks as JSON. Matrix products: those of ONNX Runtime in fp32 (MatMul) and int8 (MatMulIntegerToFloat, uint8
-rows by int8 weights), on shapes that are bound by arithmetic; the best of a few shapes, on one core and on all. Memory:
+prints the peaks as JSON. Matrix products: ONNX Runtime in fp32 (MatMul) and int8 (MatMulIntegerToFloat, uint8 rows by
+int8 weights), the best of a few shapes that are bound by arithmetic, on one core and on all. Memory:
 each core reads its share of an array much larger than any cache (a NumPy dot product of the array with itself).
 
 The multiply-adds of a model are counted in its graphs. A phase (the encoder, or the decoder's steps) takes at least the
@@ -15,9 +15,9 @@ forecast.
 
 from __future__ import annotations
 
-import io
 import json
 import math
+import statistics
 import sys
 import time
 from collections.abc import Callable, Iterable, Sequence
@@ -32,6 +32,7 @@ import onnxruntime as ort
 from onnx import TensorProto, helper
 
 from lingon.bench.engines.base import Cell
+from lingon.bench.engines.conversion import shortlist_of
 from lingon.bench.worker_process import json_of
 from lingon.bundle import names
 from lingon.bundle.manifest import State
@@ -82,7 +83,7 @@ class DecodingCounts:
 def count_decoding(
     sources: Sequence[Sequence[int]], outputs: Sequence[Sequence[int]], cell: Cell, pieces: int
 ) -> DecodingCounts:
-    """Count the translation of sources into outputs; the end token takes a step too, if it can be chosen."""
+    """Count the translation of sources into outputs. The end token takes a step too, if it can be chosen."""
     ends = 0 if cell.is_forced else 1
     lengths = [len(output) + ends for output in outputs]
     pairs = list(zip(sources, lengths, strict=True))
@@ -104,7 +105,7 @@ TRANSPARENT = {"Cast", "Identity", "Transpose", "DequantizeLinear"}
 
 
 def multiply_adds_of(bundle: Bundle) -> MultiplyAdds:
-    """The multiply-adds of a bundle's model, from its fp32 graphs; other precisions compute the same products."""
+    """Count the multiply-adds of a bundle's model in its fp32 graphs. Other precisions compute the same products."""
     graphs, _ = bundle.graphs("fp32", names.ENCODER, names.DECODER)
     encoder, decoder = (_GraphProducts(onnx.load_from_string(graphs[name])) for name in (names.ENCODER, names.DECODER))
     output = decoder.matrix_before(names.LOGITS)
@@ -122,16 +123,11 @@ def multiply_adds_of(bundle: Bundle) -> MultiplyAdds:
 
 
 def mean_shortlist_size(bundle: Bundle, sources: Iterable[Sequence[int]]) -> int:
-    """The mean number of pieces on the shortlist of a source; the whole vocabulary if there is no shortlist."""
-    if bundle.manifest.shortlist is None:
+    """Return the mean number of pieces on the shortlist of a source; the whole vocabulary if there is no shortlist."""
+    shortlist = shortlist_of(bundle)
+    if shortlist is None:
         return bundle.manifest.target_vocab
-    lists = np.load(io.BytesIO(bundle.read(names.SHORTLIST)))
-    always, offsets, pieces = (lists[name] for name in ("always", "offsets", "pieces"))
-    sizes = [
-        len(np.unique(np.concatenate([always, *(pieces[offsets[piece] : offsets[piece + 1]] for piece in source)])))
-        for source in sources
-    ]
-    return round(sum(sizes) / len(sizes))
+    return round(statistics.mean(len(shortlist.select(source)) for source in sources))
 
 
 class _GraphProducts:
@@ -146,9 +142,9 @@ class _GraphProducts:
         self.outputs = list(graph.output)
 
     def total(self, outputs: Sequence[str]) -> int:
-        """Multiply-adds of one row in all recurrent layers, and in the products that lead to these outputs.
+        """Return the multiply-adds of one row in all recurrent layers, and in the products that lead to these outputs.
 
-        Other products are those that make the first state of a decoder, once a sentence: they count as free.
+        Other products make the first state of a decoder, once a sentence, and count as free.
         """
         needed = self._before(outputs)
         products = (self._matrix(node) for node in self._products if needed.intersection(node.output))
@@ -156,7 +152,7 @@ class _GraphProducts:
         return sum(math.prod(dims) for dims in (*products, *layers) if dims)
 
     def _before(self, values: Sequence[str]) -> set[str]:
-        """The values that these are computed from, and these."""
+        """Return these values, and all values from which they are computed."""
         found, waiting = set[str](), list(values)
         while waiting:
             name = waiting.pop()
@@ -166,7 +162,7 @@ class _GraphProducts:
         return found
 
     def matrix_before(self, value: str) -> tuple[int, ...] | None:
-        """The shape of the matrix of the product that is nearest before a value (breadth-first)."""
+        """Return the shape of the matrix of the product that is nearest before a value (breadth-first)."""
         queue = [value]
         for name in queue:
             node = self._producers.get(name)
@@ -177,7 +173,7 @@ class _GraphProducts:
         return None
 
     def _matrix(self, node: onnx.NodeProto) -> tuple[int, ...] | None:
-        """The shape of the constant matrix in a product; None if there is none."""
+        """Return the shape of the constant matrix in a product; None if there is none."""
         found = (self._constant(name) for name in node.input[:2])
         return next((dims for dims in found if dims is not None and len(dims) == 2), None)
 
@@ -191,7 +187,7 @@ class _GraphProducts:
 
 
 def _per_position(states: Iterable[State]) -> int:
-    """Multiply-adds of one row with one position of all these states."""
+    """Return the multiply-adds of one row with one position of all these states."""
     return sum(math.prod(size for size in state.shape if isinstance(size, int)) for state in states)
 
 
@@ -214,7 +210,7 @@ class Peaks:
 
 
 def floor_ms(model: MultiplyAdds, peaks: Peaks, precision: str, counts: DecodingCounts) -> float:
-    """The floor in milliseconds: the sum over both phases of the longer of computing and reading.
+    """Return the floor in milliseconds: the sum over both phases of the longer of computing and reading.
 
     Attention is always computed in fp32.
     """
@@ -233,7 +229,7 @@ def floor_ms(model: MultiplyAdds, peaks: Peaks, precision: str, counts: Decoding
 
 
 def _reading(size: int, times: int, peaks: Peaks) -> float:
-    """Seconds to read `size` bytes of weights so many times; 0 if they stay in the last-level cache."""
+    """Return the seconds to read `size` bytes of weights so many times; 0 if they stay in the last-level cache."""
     return times * size / peaks.read if size > peaks.cache else 0.0
 
 
@@ -252,7 +248,7 @@ def measure_peaks(rounds: int) -> dict[str, Any]:
 
 
 def best_peaks(peaks: dict[str, Any]) -> Peaks:
-    """The highest measured rates."""
+    """Return the highest measured rates."""
     return Peaks(
         gemm={precision: 1e9 * max(rates.values()) for precision, rates in peaks["gemm_gops"].items()},
         read=1e9 * max(peaks["read_gbps"].values()),
@@ -261,31 +257,31 @@ def best_peaks(peaks: dict[str, Any]) -> Peaks:
 
 
 def gemm_rate(precision: str, shape: tuple[int, int, int], threads: int, rounds: int) -> float:
-    """Operations a second of one matrix product, two for each multiply-add."""
+    """Return the operations a second of one matrix product, two for each multiply-add."""
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     session = ort.InferenceSession(_product(precision, shape), options, providers=["CPUExecutionProvider"])
     rows, inner, columns = shape
     kind = np.float32 if precision == "fp32" else np.uint8
     feed = {"rows": np.random.default_rng(0).integers(0, 100, (rows, inner)).astype(kind)}
-    return 2 * rows * inner * columns / _seconds(lambda: session.run(None, feed), rounds)
+    return 2 * rows * inner * columns / fastest_mean(lambda: session.run(None, feed), rounds)
 
 
 def read_rate(threads: int, rounds: int) -> float:
-    """Bytes a second that this number of threads reads from memory."""
+    """Return the bytes a second that this number of threads reads from memory."""
     shares = np.array_split(np.ones(ARRAY_BYTES // 4, np.float32), threads)
     with ThreadPoolExecutor(threads) as pool:
-        return ARRAY_BYTES / _seconds(lambda: list(pool.map(np.dot, shares, shares)), rounds)
+        return ARRAY_BYTES / fastest_mean(lambda: list(pool.map(np.dot, shares, shares)), rounds)
 
 
 def cache_mb() -> float:
-    """The size of the last-level cache in MiB; 0 if the system does not report it."""
+    """Return the size of the last-level cache in MiB; 0 if the system does not report it."""
     sizes = [path.read_text().strip() for path in Path("/sys/devices/system/cpu/cpu0/cache").glob("index*/size")]
     return max((int(size.removesuffix("K")) / 1024 for size in sizes), default=0.0)
 
 
 def _product(precision: str, shape: tuple[int, int, int]) -> bytes:
-    """An ONNX model of one product: rows by a constant matrix."""
+    """Return an ONNX model of one product: rows by a constant matrix."""
     rows, inner, columns = shape
     values = np.random.default_rng(1).integers(-63, 64, (inner, columns))
     constants = {"matrix": values.astype(np.float32 if precision == "fp32" else np.int8)}
@@ -309,17 +305,22 @@ def _product(precision: str, shape: tuple[int, int, int]) -> bytes:
     return content
 
 
-def _seconds(work: Callable[[], object], rounds: int) -> float:
-    """The mean seconds of one call in the fastest round, after one call that is not counted."""
-    work()
-    means = []
-    for _ in range(rounds):
-        start, times = time.perf_counter(), 0
-        while time.perf_counter() - start < MIN_ROUND_S:
+def fastest_mean(work: Callable[[], object], rounds: int, synchronise: Callable[[], object] = lambda: None) -> float:
+    """Return the mean seconds of one call in the fastest round, after one call that is not counted.
+
+    synchronise: waits for work that a device does beside this process
+    """
+
+    def seconds(times: int) -> float:
+        start = time.perf_counter()
+        for _ in range(times):
             work()
-            times += 1
-        means.append((time.perf_counter() - start) / times)
-    return min(means)
+        synchronise()
+        return time.perf_counter() - start
+
+    seconds(1)
+    times = max(round(MIN_ROUND_S / seconds(1)), 1)
+    return min(seconds(times) / times for _ in range(rounds))
 
 
 def main() -> None:

@@ -1,9 +1,9 @@
-"""Transformers with random weights that decode like trained ones, and the workloads that are made of them.
+"""Transformers with random weights that decode like trained ones, and workloads of them.
 
-With plain random weights a model repeats one token for ever, for two reasons. First, the part that all positions have
-in common (slowly varying position encodings, means of ReLU outputs) grows from layer to layer until it dominates; here
-the biases of the norms remove it. Second, with tied embeddings the last token's own embedding fits the hidden state
-best; here the gain of the last norm is negative, so that the last token is the least likely next token.
+With plain random weights a model repeats one token without an end, for two reasons. First, the part that all positions
+have in common (slowly varying position encodings, means of ReLU outputs) grows from layer to layer until it dominates.
+Here the biases of the norms remove it. Second, with tied embeddings the last token's own embedding fits the hidden
+state best. Here the gain of the last norm is negative, so that the last token is the least likely next token.
 """
 
 from __future__ import annotations
@@ -39,14 +39,14 @@ from lingon.training.models.transformer import Transformer, TransformerMemory
 
 NEVER_GENERATED = sorted({*FORBIDDEN, EOS})
 INNER_GAIN, OUTPUT_GAIN = 1.4, 0.5
-"""Gains of weights: first of queries, keys and the inner layer; then of all others, which add to the hidden state."""
+"""Gains of weights: of queries, keys and the inner layer, and of all others, which add to the hidden state."""
 SPECIAL_LOGIT, CONSTANT = 24.0, 1.5
 """By how much the logits of special pieces are lowered, and the constant in the hidden state that lowers them."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Shape:
-    """The size of a post-norm model; the defaults are the Transformer base of Vaswani et al. (2017)."""
+    """The size of a post-norm model. The defaults are the Transformer base of Vaswani et al. (2017)."""
 
     layers: int = 6  # of the encoder, and as many of the decoder
     dim: int = 512
@@ -58,7 +58,7 @@ class Shape:
     seed: int = 0
 
     def settings(self) -> TransformerSettings:
-        """The shape as settings of lingon.training."""
+        """Return the shape as settings of lingon.training."""
         return TransformerSettings(
             dim=self.dim,
             heads=self.heads,
@@ -75,12 +75,12 @@ SHAPES = {"base": Shape(), "big": Shape(dim=1024, heads=16, ffn=4096)}
 """The Transformers base and big of Vaswani et al. (2017), by name."""
 
 TINY_SHAPES = {"tiny": Shape(layers=2, dim=128, heads=2, ffn=256, vocab=1000)}
-"""What a quick run measures in their place; the heads have the size of theirs."""
+"""The shapes of a quick run. The heads have the size of the heads in SHAPES."""
 
 
 @torch.no_grad()
 def random_transformer(shape: Shape) -> Transformer:
-    """The model of a shape. Special pieces, among them the end token, are never likely."""
+    """Return the model of a shape. Special pieces, among them the end token, are never likely."""
     random = np.random.default_rng(shape.seed)
     model = Transformer(shape.settings(), shape.vocab, shape.vocab).eval()
     for module in model.modules():
@@ -158,7 +158,7 @@ class Outputs:
 
 @torch.inference_mode()
 def outputs(model: Transformer, sources: Sequence[Sequence[int]], beam_size: int, steps: int) -> Outputs:
-    """Search for exactly `steps` tokens; the model must never prefer the end token. sources: token ids."""
+    """Search for exactly `steps` tokens. The model must never prefer the end token. sources: token ids."""
     count, vocab = len(sources), model.output.weight.size(0)
     memory = _repeated(model.encode(pad(sources), torch.tensor([len(source) for source in sources])), beam_size)
     past, next_ids = model.start(memory), torch.full((count * beam_size,), BOS)
@@ -182,7 +182,7 @@ def outputs(model: Transformer, sources: Sequence[Sequence[int]], beam_size: int
 
 
 def _repeated(memory: TransformerMemory, beam_size: int) -> TransformerMemory:
-    """The memory, repeated for every beam of every sentence."""
+    """Return the memory, repeated for every beam of every sentence."""
     layers = [KeyValue(*(each.repeat_interleave(beam_size, 0) for each in layer)) for layer in memory.layers]
     return TransformerMemory(layers, memory.visible.repeat_interleave(beam_size, 0))
 
@@ -200,7 +200,7 @@ MEASURED = 32
 
 
 def base_workload(cache: Path, shape: Shape | None = None, sentences: int = 128) -> Workload:
-    """The workload. Its bundle is written below cache once for each shape and each state of the code that writes it."""
+    """Return the workload. Write its bundle below cache, once for each shape and state of the code that writes it."""
     shape = shape or Shape()
     opened = _cached(cache, f"base-{_digest([repr(shape).encode()])}", lambda folder: _write(folder, shape))
     return Workload(
@@ -213,7 +213,7 @@ def base_workload(cache: Path, shape: Shape | None = None, sentences: int = 128)
 
 
 def forced_workloads(cache: Path, name: str, shape: Shape, provider: str, sentences: int) -> list[Workload]:
-    """Two workloads of a model: NAME with TARGET_TOKENS for every output, "NAME mix" with mixed lengths.
+    """Return two workloads of a model: NAME with TARGET_TOKENS for every output, "NAME mix" with mixed lengths.
 
     provider: that runs the graphs for CUDA
     sentences: of the first workload; the second has twice as many
@@ -260,10 +260,10 @@ def write_half_precision(folder: Path, shape: Shape, provider: str, *more: str) 
 
 
 def mixed_sources(shape: Shape, count: int, seed: int = 4) -> tuple[tuple[int, ...], ...]:
-    """Sources whose lengths are drawn from a log-normal distribution: random pieces and EOS.
+    """Return sources whose lengths are drawn from a log-normal distribution: random pieces and EOS.
 
-    The median is MEDIAN tokens and the standard deviation of the logarithm SPREAD, about that of sentences of news in
-    subwords; lengths are cut to LENGTHS. A batch of such sentences has few long ones, for which the others wait.
+    The median is MEDIAN tokens and the standard deviation of the logarithm SPREAD, as in sentences of news in subwords.
+    Lengths are cut to LENGTHS. A batch of such sentences has few long ones, for which the others wait.
     """
     random = np.random.default_rng((shape.seed, seed))
     lengths = np.clip(np.round(random.lognormal(np.log(MEDIAN), SPREAD, count)), *LENGTHS).astype(int)
@@ -272,14 +272,14 @@ def mixed_sources(shape: Shape, count: int, seed: int = 4) -> tuple[tuple[int, .
 
 
 def random_sources(shape: Shape, count: int, seed: int = 1) -> tuple[tuple[int, ...], ...]:
-    """Sources of SOURCE_TOKENS tokens: random pieces and EOS."""
+    """Return sources of SOURCE_TOKENS tokens: random pieces and EOS."""
     random = np.random.default_rng((shape.seed, seed))
     pieces = random.integers(UNK + 1, shape.vocab, (count, SOURCE_TOKENS - 1))
     return tuple((*row, EOS) for row in pieces.tolist())
 
 
 def _cached(cache: Path, family: str, write: Callable[[Path], object]) -> Bundle:
-    """The bundle below cache/family; `write` writes it unless the code that is there now has written it before."""
+    """Return the bundle below cache/family, which `write` writes unless the same code has written it before."""
     folder = cache / family / _digest(path.read_bytes() for path in _source_files()) / "base" / "1"
     if not is_bundle(folder):
         shutil.rmtree(cache / family, ignore_errors=True)  # Bundles that older code has written are useless.
@@ -315,7 +315,7 @@ def _facts(model: Transformer, sources: tuple[tuple[int, ...], ...]) -> dict[str
 
 
 def _shortlist(shape: Shape) -> Shortlist:
-    """The same candidates for every sentence, among them the end token; a quarter of a small vocabulary."""
+    """Return the same candidates for every sentence, among them the end token; a quarter of a small vocabulary."""
     random = np.random.default_rng((shape.seed, 3))
     chosen = random.choice(np.arange(UNK + 1, shape.vocab), min(CANDIDATES, shape.vocab // 4) - 1, replace=False)
     nothing = np.zeros(shape.vocab + 1, np.int32)
@@ -344,7 +344,7 @@ def _manifest(model: Transformer, shape: Shape, precisions: dict[str, Precision]
 
 
 def _source_files() -> list[Path]:
-    """The source files that determine the bytes of the bundle."""
+    """Return the source files that determine the bytes of the bundle."""
     exporter = sorted(path for folder in lingon.export.__path__ for path in Path(folder).rglob("*.py"))
     return [Path(__file__), Path(names.__file__), *exporter]
 

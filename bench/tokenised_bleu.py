@@ -3,7 +3,7 @@
     python -m lingon.bench.tokenised_bleu REFERENCE TRANSLATIONS...
 
 The way of papers on WMT14 English to German is `--language de --split-hyphens`: Moses tokens with case, and hyphens
-apart. BLEU and chrF of sacreBLEU stand beside it, because they are the ones that compare across papers.
+apart. BLEU and chrF of sacreBLEU are beside it, because they compare across papers.
 """
 
 from __future__ import annotations
@@ -19,6 +19,7 @@ import typer
 from sacrebleu.metrics.bleu import BLEU
 from sacremoses import MosesPunctNormalizer, MosesTokenizer
 
+from lingon.bench.options import ToolResults
 from lingon.bench.results_file import keep, show
 from lingon.errors import CorpusError
 from lingon.files import read_lines
@@ -29,7 +30,7 @@ HYPHEN = re.compile(r"(\S)-(\S)")
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class MosesTokens:
-    """The steps from a line of text to Moses tokens, in their order; the last one is left out by default.
+    """The steps from a line of text to Moses tokens, in their order, by default without the last one.
 
     Lower case, punctuation and tokens are the steps of the files `lc.norm.tok` of the Multi30k repository: of its test
     sets they give the same number of tokens and of characters.
@@ -52,7 +53,7 @@ class MosesTokens:
         return found
 
     def __str__(self) -> str:
-        """The steps as a part of a signature of BLEU."""
+        """Return the steps as a part of a signature of BLEU."""
         steps = ["lc"] * self.lower_case + ["norm"] * self.normalise + ["tok"] + ["atat"] * self.split_hyphens
         return f"moses:{'.'.join(steps)}|lang:{self.language}|sacremoses:{version('sacremoses')}"
 
@@ -80,7 +81,7 @@ def tokenised_bleu(hypotheses: Sequence[str], references: Sequence[str], tokens:
 
 
 def row_of(translations: Path, reference: Path, tokens: MosesTokens) -> dict[str, Any]:
-    """The scores of one file of translations."""
+    """Return the scores of one file of translations."""
     hypotheses, references = list(read_lines(translations)), list(read_lines(reference))
     tokenised, plain = tokenised_bleu(hypotheses, references, tokens), score(hypotheses, references)
     return {
@@ -109,7 +110,7 @@ def main(
     split_hyphens: Annotated[
         bool, typer.Option("--split-hyphens", help="Separate words at hyphens: a ##AT##-##AT## b.")
     ] = False,
-    results: Annotated[Path | None, typer.Option(help="Folder for DATE-NAME.json. Default: not written.")] = None,
+    results: ToolResults = None,
     name: Annotated[str, typer.Option(help="NAME of the results.")] = "tokenised-bleu",
 ) -> None:
     """Print tokenised BLEU of each file beside BLEU and chrF of sacreBLEU, with all signatures."""

@@ -1,11 +1,11 @@
-"""`lingon bench train`: loops in turns, each in its own process, compared round by round with a plain baseline.
+"""`lingon bench train`: loops, each in its own process, compared round by round with a plain baseline.
 
 `python -m lingon.bench.train` runs one loop, and reads and writes JSON lines. The first line selects the loop, its
-configuration and its folder; the answer is the number of weights, and from the baseline the operations of a target
-token. Each later line runs the updates of one round; the answer is the speed and the loss.
+configuration and its folder. The answer is the number of weights, and from the baseline the operations of a target
+token. Each later line runs the updates of one round. The answer is the speed and the loss.
 
 The baseline is a straightforward loop on torch.nn.Transformer in float32. Pairs are sorted by length and put into
-batches of a fixed number, padded to the longest; Adam, gradient clipping and label smoothing are those of our loop.
+batches of a fixed number, padded to the longest. Adam, gradient clipping and label smoothing are as in our loop.
 Nothing is slow on purpose, and nothing is optimised with the help of a profile.
 """
 
@@ -35,6 +35,7 @@ from torch import Tensor, nn
 from torch.nn.utils.rnn import pad_sequence
 
 from lingon.bench.device_roofline import DevicePeaks, measure_device_peaks, peaks_of
+from lingon.bench.options import check_choice
 from lingon.bench.results_file import note, save, terminal
 from lingon.bench.worker_process import Worker, send_errors
 from lingon.bench.workloads import sample_file
@@ -53,13 +54,13 @@ from lingon.training.report import Report
 from lingon.training.setup import open_run
 
 CUDA_PRESET, CUDA_BATCH_TOKENS = "base", 32_768
-"""What is measured on CUDA by default, in place of the model and the batches of a configuration for a small machine."""
+"""The model and the batches on CUDA by default, because a configuration has the sizes of a small machine."""
 
 REPEAT = 40  # times: with it an epoch of the 500 sample pairs has as many batches as a round has updates
 
 
 def settings(path: Path, tokenizer: Path, data: Path | None) -> Config:
-    """The settings of a configuration, with its text and its tokenizer replaced.
+    """Return the settings of a configuration, with its text and its tokenizer replaced.
 
     tokenizer: a bundle, or a folder with a sentencepiece model
     data: a folder with tatoeba.SOURCE-TARGET.PART.LANGUAGE.gz, PART being train and valid; by default the sample
@@ -82,14 +83,13 @@ def settings(path: Path, tokenizer: Path, data: Path | None) -> Config:
 
 
 def on_device(config: Config, device: str, preset: str | None, batch_tokens: int | None) -> Config:
-    """The settings with a device, cpu or cuda, and another model or other batches, if they are given or CUDA's.
+    """Return the settings with a device, cpu or cuda, and with the given model and batches, or those for CUDA.
 
     preset: of the model; batch_tokens: padded tokens of an update on each side
     """
     if device == "cuda":
         preset, batch_tokens = preset or CUDA_PRESET, batch_tokens or CUDA_BATCH_TOKENS
-    if preset is not None and preset not in PRESETS:
-        raise SettingsError(f"--preset must be of {', '.join(PRESETS)}, got {preset}")
+    check_choice("--preset", [preset] if preset else [], PRESETS)
     training: dict[str, object] = {"device": device}
     if batch_tokens is not None:
         training["batch_tokens"] = batch_tokens
@@ -131,10 +131,10 @@ class Rounds:
 
 
 def loop_settings(config: Config, bf16: bool) -> list[LoopSetting]:
-    """The loops that are measured: ours and the baseline, on CUDA both in bf16.
+    """Return the loops that are measured: ours and the baseline, on CUDA both in bf16.
 
     On the CPU our loop in bf16, if the configuration and the processor support it, our loop in fp32, and the baseline
-    in fp32. The fp32 loop separates the gain of the loop from that of bf16.
+    in fp32. The fp32 loop separates the gain of the loop from the gain of bf16.
 
     config: with the device, cpu or cuda; bf16: whether the processor multiplies in bf16
     """
@@ -153,7 +153,7 @@ def run(config: Config, rounds: Rounds, threads: int | None, results: Path) -> N
     with tempfile.TemporaryDirectory() as folder:
         rows = measure(config, loops, rounds, threads or usable_cores(), Path(folder), peaks_of(peaks), note)
     terminal().print(table(rows))
-    print(f"written: {save('train', rows, results, peaks=peaks)}")
+    save("train", rows, results, peaks=peaks)
 
 
 def measure(
@@ -165,7 +165,7 @@ def measure(
     peaks: DevicePeaks,
     write: Callable[[str], None],
 ) -> list[dict[str, Any]]:
-    """Measure the loops in turns; return a row for each. An additional first round is not counted.
+    """Measure all loops in each round, and return a row for each. An additional first round is not counted.
 
     config: with the device, cpu or cuda; peaks: of that device
     folder: for the files of the runs; write: receives a line about each measurement
@@ -201,7 +201,7 @@ def with_share_of_peak(row: dict[str, Any], operations: float, peaks: DevicePeak
 
 
 def prepared(config: Config, loop: LoopSetting, rounds: Rounds) -> dict[str, Any]:
-    """The configuration of one loop: it logs after the updates of each round, and neither validates nor saves."""
+    """Return the configuration of one loop, which logs after each round, and neither validates nor saves."""
     never = (rounds.rounds + 2) * rounds.updates
     training = {
         "precision": loop.precision,
@@ -232,12 +232,12 @@ def _row(
 
 
 def paired_ratio(ours: Sequence[float], theirs: Sequence[float]) -> float:
-    """The median of the ratios of each round: a disturbance of the machine in a round affects both loops."""
+    """Return the median ratio of the rounds, because a disturbance of the machine affects both loops of a round."""
     return statistics.median(own / other for own, other in zip(ours, theirs, strict=True))
 
 
 def table(rows: Sequence[Mapping[str, Any]]) -> Table:
-    """The table of results for the terminal."""
+    """Return the table of results for the terminal."""
     shown = Table(
         "loop", "target tokens/s", f"relative to plain (target {TARGET_RATIO})", "share of peak", "weights", "loss"
     )
@@ -282,7 +282,7 @@ class BaselineTransformer(nn.Module):
         self.output.weight = self.pieces.weight
 
     def forward(self, source_ids: Tensor, target_ids: Tensor) -> Tensor:
-        """Logits (batch, target_length, vocab) of the token after each of target_ids.
+        """Return the logits (batch, target_length, vocab) of the token after each of target_ids.
 
         source_ids: (batch, source_length), target_ids: (batch, target_length)
         """
@@ -306,9 +306,9 @@ class BaselineTransformer(nn.Module):
 
 
 def batches(pairs: EncodedPairs, count: int, seed: int) -> Iterator[tuple[Tensor, Tensor]]:
-    """Endless batches of `count` pairs of similar length in random order: sources, and targets with BOS and EOS.
+    """Yield batches of `count` pairs of similar length in random order, without an end.
 
-    Yields (batch, source_length) and (batch, target_length + 1), padded.
+    A batch is (batch, source_length) sources, and (batch, target_length + 1) targets with BOS and EOS, padded.
     """
     order = sorted(range(len(pairs.sources)), key=lambda row: (len(pairs.targets[row]), len(pairs.sources[row])))
     groups = [order[first : first + count] for first in range(0, len(order), count)]
@@ -339,7 +339,7 @@ class BaselineLoop:
         self.model.train()
 
     def run(self, updates: int) -> tuple[int, float]:
-        """Train on this number of batches; returns their target tokens, without padding, and the mean loss."""
+        """Train on this number of batches, and return their target tokens, without padding, and the mean loss."""
         tokens, loss_sum = 0, torch.zeros((), device=self._device)
         for _ in range(updates):
             source_ids, target_ids = next(self._batches)
@@ -362,13 +362,13 @@ class BaselineLoop:
         return self._loss(logits.flatten(0, 1).float(), labels.flatten())  # type: ignore[no-any-return]
 
     def _rate(self, step: int) -> float:
-        """The learning rate as a share of its maximum: linear warm-up, then inverse square root."""
+        """Return the learning rate as a share of its maximum: linear warm-up, then inverse square root."""
         warm = self._settings.warmup_steps
         return min((step + 1) / warm, math.sqrt(warm / (step + 1)))
 
 
 def batch_size(pairs: EncodedPairs, batch_tokens: int) -> int:
-    """The number of pairs in a batch with batch_tokens on average, counted on the longer side of each pair."""
+    """Return the number of pairs in a batch with batch_tokens on average, counted on the longer side of each pair."""
     longest = pairs.lengths().max(axis=1)
     return max(round(batch_tokens / float(longest.mean())), 1)
 
@@ -392,7 +392,7 @@ def flops_per_target_token(settings: TransformerSettings, vocab: int, lengths: N
     encoder = settings.encoder_layers * (source * (4 * dim**2 + feed_forward) + 2 * source**2 * dim)
     by_source = source * 2 * dim**2  # keys and values of the cross-attention
     by_target = target * (6 * dim**2 + feed_forward)
-    # A target position sees itself and those before it: half of the square.
+    # A target position sees itself and all earlier positions, which is half of the square.
     attention = dim * target * (target + 1) + 2 * dim * target * source
     decoder = settings.decoder_layers * (by_source + by_target + attention)
     total = encoder.sum() + decoder.sum() + target.sum() * dim * vocab
@@ -403,7 +403,7 @@ Figures = dict[str, float]
 
 
 class PacedReport(Report):
-    """The report of a training run: it sends the figures of each log line, then blocks the run until the next round.
+    """The report of a training run. It sends the figures of each log line, then blocks the run until the next round.
 
     The trainer restarts its clock after each log line, so that the wait is not part of the measured time.
     """
@@ -429,7 +429,7 @@ class PacedReport(Report):
 
 
 class RunEnded(Exception):
-    """Ends the run of the trainer: there is no next round."""
+    """The signal that there is no next round, which ends the run of the trainer."""
 
 
 def run_lingon(config: Config, folder: Path, send: Callable[[Figures], None], next_round: Callable[[], bool]) -> None:

@@ -1,4 +1,4 @@
-"""Training runs of a benchmark: the corpus, training from the last checkpoint to the end, what it took."""
+"""Training runs of a benchmark: the corpus, training from the last checkpoint to the end, and its cost."""
 
 from __future__ import annotations
 
@@ -23,20 +23,20 @@ from lingon.training.trainer import outcome
 
 
 def read_log(run: Path, kind: str) -> list[dict[str, Any]]:
-    """The lines of one kind in the log of a run, by step; the last line of a step that was repeated after a kill."""
+    """Return the lines of one kind in the log of a run by step, of a repeated step the last line."""
     path = run / "log.jsonl"
     try:
         text = path.read_text(encoding="utf-8")
     except OSError as error:
         raise SettingsError(f"{path}: {error.strerror}") from None
-    complete = text[: text.rfind("\n") + 1]  # A kill may have left half a line at the end.
+    complete = text[: text.rfind("\n") + 1]  # A killed run may have written a part of its last line.
     lines = [json.loads(line) for line in complete.splitlines()]
     latest = {line["step"]: line for line in lines if line["kind"] == kind}
     return [latest[step] for step in sorted(latest)]
 
 
 def corpus_files(folder: Path, prefix: str, part: str) -> tuple[Path, Path]:
-    """Source and target file of a part of a corpus.
+    """Return the source and the target file of a part of a corpus.
 
     prefix: corpus and pair, such as multi30k.en-de; part: such as train
     """
@@ -45,7 +45,7 @@ def corpus_files(folder: Path, prefix: str, part: str) -> tuple[Path, Path]:
 
 
 def corpus_overrides(folder: Path, prefix: str) -> list[str]:
-    """The settings of a run that trains on part train of a corpus and validates on part valid."""
+    """Return the settings of a run that trains on part train of a corpus and validates on part valid."""
     blocks = (("data.train.0", "train"), ("data.valid", "valid"))
     return [
         f'{block}.{side}="{path.resolve()}"'
@@ -55,14 +55,14 @@ def corpus_overrides(folder: Path, prefix: str) -> list[str]:
 
 
 def write_corpus(folder: Path, prefix: str, part: str, pairs: Iterable[tuple[str, str]]) -> None:
-    """Write a part of a corpus; the same pairs make the same bytes."""
+    """Write a part of a corpus. The same pairs make the same bytes."""
     make_folders(folder)
     for path, lines in zip(corpus_files(folder, prefix, part), zip(*pairs, strict=True), strict=True):
         write_bytes(path, gzip.compress("".join(f"{line}\n" for line in lines).encode(), mtime=0))
 
 
 def write_sample_corpus(folder: Path, prefix: str, parts: Mapping[str, int]) -> None:
-    """Write sample sentences in the place of a corpus. parts: names and numbers of sentences; no sentence twice."""
+    """Write sample sentences as a corpus, each at most once. parts: numbers of sentences by the names of the parts."""
     source, target = prefix.rpartition(".")[2].split("-")
     pairs = zip(read_lines(sample_file(source)), read_lines(sample_file(target)), strict=True)
     for part, count in parts.items():
@@ -70,7 +70,7 @@ def write_sample_corpus(folder: Path, prefix: str, parts: Mapping[str, int]) -> 
 
 
 def train(config: Config, run: Path) -> None:
-    """Train a run from its last checkpoint to its end. Raises Interrupted if a signal stops it."""
+    """Train a run from its last checkpoint to its end. Raise Interrupted if a signal stops it."""
     interrupt = Interrupt()
     with _signals_of(interrupt), open_run(config, run, interrupt) as trainer:
         trainer.run()
@@ -79,7 +79,7 @@ def train(config: Config, run: Path) -> None:
 
 @contextmanager
 def _signals_of(interrupt: Interrupt) -> Iterator[None]:
-    """Let signals stop the training inside the block; afterwards they end the command again."""
+    """Let signals stop the training inside the block. After the block they end the command again."""
     before = {number: signal.getsignal(number) for number in (signal.SIGINT, signal.SIGTERM)}
     interrupt.install_handlers()
     try:
@@ -90,9 +90,9 @@ def _signals_of(interrupt: Interrupt) -> Iterator[None]:
 
 
 def last_checkpoints(run: Path, count: int) -> list[Path]:
-    """The last checkpoints of a run that have a validation, at most `count`, the oldest first.
+    """Return the last checkpoints of a run that have a validation, at most `count`, the oldest first.
 
-    Raises CheckpointError without any.
+    Raise CheckpointError without any.
     """
     validated = checkpoints.validated_steps(run)
     if not validated:
@@ -102,10 +102,10 @@ def last_checkpoints(run: Path, count: int) -> list[Path]:
 
 
 def training_figures(run: Path) -> dict[str, Any]:
-    """What the training of a run took.
+    """Return the cost of the training of a run.
 
-    The speed is the median of its log, because a run may have been suspended. The fastest line of the log is what the
-    machine reaches without other work.
+    The speed is the median of its log, because a run may have been suspended. The fastest line of the log is the
+    speed without other work on the machine.
     """
     progress = checkpoints.load_progress(last_checkpoints(run, 1)[0])
     speeds = [line["tokens_per_second"] for line in read_log(run, "train")]

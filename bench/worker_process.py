@@ -1,4 +1,4 @@
-"""Child processes of a benchmark: pinned to cores, with captured output; workers that speak JSON line by line."""
+"""Child processes of a benchmark, pinned to cores, and workers that read and write JSON lines."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from pathlib import Path
 from types import TracebackType
@@ -20,7 +20,7 @@ STOP_TIMEOUT = 10.0  # seconds that a process has to exit after SIGTERM, before 
 
 
 class ChildProcess:
-    """A process whose standard output is read line by line; leaving the `with` terminates it.
+    """A process whose standard output is read line by line. Leaving the `with` terminates it.
 
     Standard error goes to a temporary file, so that the last line of it can be quoted if the process fails.
     """
@@ -30,8 +30,8 @@ class ChildProcess:
     ) -> None:
         """Start the process.
 
-        cores: the cores that it may use; by default those of this process
-        environment: variables in addition to those of this process
+        cores: the cores that it may use, by default all cores of this process
+        environment: variables, added to the ones of this process
         """
         self._errors = tempfile.TemporaryFile()  # noqa: SIM115, __exit__ closes it
         with on_cores(cores or frozenset(os.sched_getaffinity(0))):
@@ -59,7 +59,7 @@ class ChildProcess:
         return self._process.pid
 
     def write_line(self, line: str) -> None:
-        """Write a line to standard input; raises BrokenPipeError if the process has exited."""
+        """Write a line to standard input. Raise BrokenPipeError if the process has exited."""
         assert self._process.stdin is not None
         print(line, file=self._process.stdin, flush=True)
 
@@ -69,7 +69,7 @@ class ChildProcess:
         return self._process.stdout.readline()
 
     def exit_reason(self) -> str:
-        """Wait for the exit; return the last line of standard error, or the exit code if there is none."""
+        """Wait for the exit, and return the last line of standard error, or the exit code if there is none."""
         code = self._process.wait(STOP_TIMEOUT)
         self._errors.seek(0)
         lines = self._errors.read().decode(errors="replace").split("\n")
@@ -126,9 +126,17 @@ def json_of(module: str, *arguments: str, label: str, environment: Mapping[str, 
     return found
 
 
+def answer_messages(answer: Callable[..., dict[str, Any]]) -> None:
+    """Answer each line of standard input until it ends. What libraries print goes to standard error."""
+    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
+    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    for line in sys.stdin:
+        print(json.dumps(answer(**json.loads(line))), file=answers, flush=True)
+
+
 @contextmanager
 def send_errors() -> Iterator[None]:
-    """In a worker: answer with a LingonError of the block and exit, so that `Worker.ask` raises it."""
+    """Answer with a LingonError of the block and exit, so that `Worker.ask` raises it."""
     try:
         yield
     except LingonError as error:

@@ -42,9 +42,9 @@ FOLDER = Path(__file__).resolve().parents[1] / "tests" / "data"
 
 
 def sample_file(language: str, folder: Path = FOLDER) -> Path:
-    """The file with the sample sentences of a language, one a line; line N is a translation of line N of the others.
+    """Return the file with the sample sentences of a language. Line N is a translation of line N of the others.
 
-    Raises SettingsError if the file does not exist: an installed package has no sample sentences.
+    Raise SettingsError if the file does not exist: an installed package has no sample sentences.
     """
     path = folder / f"tatoeba.{language}"
     if not path.is_file():
@@ -63,12 +63,11 @@ def shipped_workloads(
     sentences: int = 512,
     test_sets: Sequence[str] = (),
 ) -> list[Workload]:
-    """One workload for each bundle and test set: "shipped tatoeba", with several bundles "shipped en-de tatoeba".
+    """Return a workload for each bundle and test set: "shipped tatoeba", or "shipped en-de tatoeba" of several bundles.
 
     data: a folder with SET.SOURCE-TARGET.PART.LANGUAGE, plain or .gz; by default the sample sentences of the
         repository, which are from tatoeba
-    sentences: how many of each set, taken at regular intervals; those longer than the model reads are left out and
-        counted
+    sentences: of each set, taken at regular intervals. Sentences longer than the model reads are left out and counted
     test_sets: SET or SET.PART, by default TEST_SETS; the part is test if none is given
     """
     if sentences < 1:
@@ -89,7 +88,7 @@ def shipped_workloads(
 
 
 def _files(bundle: Bundle, data: Path | None, test_sets: Sequence[str]) -> dict[str, list[Path]]:
-    """Source and reference file of each test set."""
+    """Return the source and the reference file of each test set."""
     languages = (bundle.manifest.source_language, bundle.manifest.target_language)
     if data is None:
         return {"tatoeba": [sample_file(language) for language in languages]}

@@ -31,7 +31,7 @@ if TYPE_CHECKING:
 
 
 class ErrorChoice(StrEnum):
-    """What becomes of a row that cannot be translated."""
+    """The handling of a row that cannot be translated."""
 
     COLUMN = "column"
     FAIL = "fail"
@@ -75,7 +75,7 @@ class ColumnOptions(OptionGroup):
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class TextOptions(OptionGroup):
-    """How texts are translated."""
+    """The options of the translation."""
 
     source_language: SourceOption = None
     target_language: TargetOption = None
@@ -164,9 +164,9 @@ def bulk(
     """Translate a column of many files, each row exactly once, with this machine, a server or a Ray cluster.
 
     OUTPUT gets a file for each shard, of the format of its input, with all columns and rows of it and the translations
-    added, and _SUCCESS at the end. Names in order are rows in order. What was done is in OUTPUT/_lingon.
+    added, and _SUCCESS at the end. The names are in the order of the rows. The state of the run is in OUTPUT/_lingon.
 
-    A run that was ended, at any time, goes on where it was with the same command, and writes the same bytes.
+    The same command continues a run that was ended at any time, and writes the same bytes.
     """
     from lingon.bulk.planning import plan, preview
     from lingon.bulk.runs import estimate, run, watching

@@ -1,4 +1,4 @@
-"""What every format can do: cut a file into pieces, read a piece, and write it with columns added.
+"""The operations of every format: cut a file into pieces, read a piece, and write it with columns added.
 
 Formats in which a line feed ends a row share how they are cut and read. Packed files are the same in every run, without
 a time or a name in them.
@@ -41,7 +41,7 @@ MAX_VALUE_BYTES = 2**22
 
 @dataclass(frozen=True, slots=True)
 class Unreadable:
-    """A value that is no text; reason: why, for the column of errors."""
+    """A value that is no text. reason: why, for the column of errors."""
 
     reason: str
 
@@ -52,7 +52,7 @@ CellValue = str | None | Unreadable
 
 @dataclass(frozen=True, slots=True)
 class Column:
-    """A column to add; values: one for every row; numeric: whether they are numbers, not texts."""
+    """A column to add. values: one for every row; numeric: whether they are numbers, not texts."""
 
     values: Sequence[str | float | None]
     numeric: bool = False
@@ -87,9 +87,9 @@ class PieceRows(Protocol):
         """Return the texts of a column."""
 
     def written(self, added: Added, marks: Mapping[str, str]) -> bytes:
-        """Return the bytes of a file with these rows, unpacked, and the added columns after those that it has.
+        """Return the bytes of a file with these rows, unpacked, and the added columns last.
 
-        marks: what the file says about itself, in a format that has room for it
+        marks: metadata of the file, in a format that has some
         """
 
 
@@ -102,7 +102,7 @@ class PieceReader(Protocol):
     position: int
 
     def rows(self, piece: FilePiece) -> PieceRows:
-        """Return the rows of a piece. Raises CorpusError if the file does not have them."""
+        """Return the rows of a piece. Raise CorpusError if the file does not have them."""
 
 
 class TableFormat(Protocol):
@@ -112,7 +112,7 @@ class TableFormat(Protocol):
         """Raise SettingsError if a file lacks a column that is needed, or has one that is to be added."""
 
     def cut(self, name: str, file: IO[bytes], rows: int) -> Iterator[FilePiece]:
-        """Cut a file into pieces of this many rows. The last one has what is left. Raises CorpusError."""
+        """Cut a file into pieces of this many rows. The last one has the rest. Raise CorpusError."""
 
     def reader(self, name: str, file: IO[bytes]) -> PieceReader:
         """Read a file, which stays open as long as its reader is used."""
@@ -140,7 +140,7 @@ def no_value(column: str) -> Unreadable:
 
 
 def too_many_values(name: str, row: int, values: int, columns: int) -> CorpusError:
-    """Return the error of a row of a table that has more values than there are columns; row: its number, from 1."""
+    """Return the error of a row of a table that has more values than there are columns. row: its number, from 1."""
     return CorpusError(f"{name}: row {row:,} has {values} values, but there are {columns} columns")
 
 
@@ -171,8 +171,8 @@ def every_line(line: bytes) -> bool:
 def lines(file: IO[bytes], is_row: IsRow = every_line, *, begun: bool = False) -> Iterator[tuple[Line, int]]:
     """Yield the lines that are rows, and the bytes of each with its end and with the other lines before it.
 
-    begun: whether the file was read before, so that the first line is not that of the file. A byte order mark at the
-    beginning of a file is no part of its first line.
+    begun: whether the file was read before, so that the first line is not the first of the file. A byte order mark at
+    the beginning of a file is no part of its first line.
     """
     size = 0
     while (read := _line(file)) is not None:

@@ -1,6 +1,6 @@
 """The formats of bulk files by their names, and those whose rows are lines: plain text, TSV and JSON lines.
 
-What a row of TSV or of JSON lines has stays as it is, byte for byte, and blank lines of these are no rows.
+Rows of TSV and of JSON lines keep their content byte for byte, and their blank lines are no rows.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class TextRows:
 
 
 class LineFormat:
-    """Lines of UTF-8: a line is a row, and its only column is the text. What is written has the translations alone."""
+    """Lines of UTF-8: a line is a row, and its only column is the text. The output has the translations alone."""
 
     def check(self, name: str, file: IO[bytes], needed: Sequence[str], added: Sequence[str]) -> None:
         check_columns(name, [COLUMN], needed, added)
@@ -71,11 +71,11 @@ class LineFormat:
 
 TAB = b"\t"
 SPACES = str.maketrans("\t\r\n", "   ")
-"""What would end a value or a row is a space in the columns that are added."""
+"""Characters that would end a value or a row are spaces in the columns that are added."""
 
 
 class TsvRows:
-    """Lines with values between tabs; names: the line with those of the columns."""
+    """Lines with values between tabs. names: the line with the names of the columns."""
 
     def __init__(self, names: bytes, found: Sequence[bytes]) -> None:
         self._names, self._lines = names, found
@@ -142,7 +142,7 @@ class _TsvReader(LineReader):
 
 
 def _first(name: str, found: Iterator[tuple[Line, int]]) -> bytes:
-    """Return the line of names; an empty one of a file that has no line. Raises CorpusError."""
+    """Return the line of names; an empty one of a file that has no line. Raise CorpusError."""
     line, _ = next(found, (b"", 0))
     if line is None:
         raise _too_long(name, 0)
@@ -220,7 +220,7 @@ def _text(row: dict[str, Any], column: str) -> CellValue:
         return Unreadable(f"the value of {column!r} is of the type {type(value).__name__}, not a string")
     try:
         (value or "").encode()
-    except UnicodeEncodeError:  # JSON escapes may be half of a pair, which no request can hold
+    except UnicodeEncodeError:  # A JSON escape may be a lone surrogate, which no request can hold.
         return Unreadable(f"the value of {column!r} has half of a surrogate pair, which is no character")
     return value
 
@@ -231,7 +231,7 @@ def _written(line: Line, row: dict[str, Any] | Unreadable, added: dict[str, Any]
     if isinstance(row, Unreadable):
         return _json_of({RAW: None if line is None else line.decode(errors="replace"), **added}) + b"\n"
     assert line is not None
-    if not row.keys().isdisjoint(added):  # no key comes twice, and what an added one replaces is kept
+    if not row.keys().isdisjoint(added):  # No key comes twice, and a replaced value is kept.
         return _json_of({**row, RAW: line.decode().strip(), **added}) + b"\n"
     kept = line.rstrip()[:-1].rstrip()
     return kept + (b", " if row else b"") + more[1:] + b"\n"
@@ -272,7 +272,7 @@ FORMATS: dict[str, TableFormat] = {
     ".tsv": TabSeparated(),
     ".txt": LineFormat(),
 }
-"""By the suffix of a file, without that of its packing."""
+"""By the suffix of a file, without the suffix of its packing."""
 
 QUOTED_TSV = Table("\t")
 """TSV by the rules of CSV."""
@@ -291,9 +291,9 @@ def suffix_of(name: str) -> str | None:
 
 
 def format_of(name: str, *, quoted_tsv: bool = False) -> TableFormat:
-    """Return the format of a file by its name. Raises SettingsError for one that is not known.
+    """Return the format of a file by its name. Raise SettingsError for one that is not known.
 
-    quoted_tsv: whether TSV has quotation marks as CSV; else they are characters as any others
+    quoted_tsv: whether quotation marks have their meaning of CSV in TSV
     """
     suffix = suffix_of(name)
     if suffix is None:

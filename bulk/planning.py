@@ -1,10 +1,10 @@
-"""The plan of a run: which rows of which files are a shard, and what is done with them. It is written once.
+"""The plan of a run: the rows of each shard, and the task of the run. It is written once.
 
-A shard is a function of the plan and the input alone. Translations do not depend on what else is in the batch, so that
+A shard is a function of the plan and the input alone. Translations do not depend on the batch, so that
 a shard that is done twice, by two machines or after a crash, has the same bytes.
 
-A plan that a folder has is never followed. It is made again from the input, which takes little of the time of a run,
-and must have the same bytes.
+A stored plan is only compared: the plan is made again from the input, which takes little of the time of a run, and must
+have the same bytes.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ MOST_PLAN_BYTES = 2**30
 
 @dataclass(frozen=True)
 class Shard:
-    """Rows of a file; file: its number in the plan."""
+    """Rows of a file. file: its number in the plan."""
 
     number: int
     file: int
@@ -40,7 +40,7 @@ class Shard:
 
 @dataclass(frozen=True)
 class Plan:
-    """What a run does.
+    """The work of a run.
 
     output: the folder, which is no part of its identity
     task: columns and options by name, as they were asked for
@@ -64,7 +64,7 @@ class Plan:
         return digest(self.written())
 
     def format_of(self, file: int) -> TableFormat:
-        """Return the format of a file; file: its number."""
+        """Return the format of a file. file: its number."""
         return format_of(self.files[file].url, quoted_tsv=self.task["quoted_tsv"])
 
     @property
@@ -95,14 +95,14 @@ def plan(
     fail_on_errors: bool = False,
     quoted_tsv: bool = False,
 ) -> Plan:
-    """Cut the input into shards and write the plan to the folder of the output, or go on with the plan that it has.
+    """Cut the input into shards and write the plan to the folder of the output, or continue with the plan that it has.
 
     source: a file, a pattern such as in/*.parquet, or a folder; output: a folder. Each may be in an object store
     shard_rows: rows of a shard; limit: of the input, from its beginning
-    fail_on_errors: whether a row that cannot be translated ends the run; else it has a reason in the column of errors
-    quoted_tsv: whether TSV has quotation marks as CSV; else they are characters as any others
+    fail_on_errors: whether a row that cannot be translated ends the run. Otherwise the column of errors has the reason
+    quoted_tsv: whether quotation marks have their meaning of CSV in TSV
 
-    Raises SettingsError if the folder has the plan of another run, naming the first difference, and LingonError if it
+    Raise SettingsError if the folder has the plan of another run, naming the first difference, and LingonError if it
     has something else instead of a plan.
     """
     wanted = _wanted(source, output, translate, shard_rows, limit, fail_on_errors, quoted_tsv)
@@ -147,7 +147,7 @@ def _wanted(
     fail_on_errors: bool,
     quoted_tsv: bool,
 ) -> Plan:
-    """Return the plan without its shards. Raises SettingsError for an input that it does not fit."""
+    """Return the plan without its shards. Raise SettingsError for an input that it does not fit."""
     if shard_rows < 1:
         raise SettingsError(f"shard_rows must be at least 1, got {shard_rows}")
     folder, columns = open_folder(output), translate.columns
@@ -164,13 +164,13 @@ def _wanted(
     for number, file in enumerate(files):
         with opened(file.url) as content:
             wanted.format_of(number).check(file.url, content, columns.needed, columns.added)
-    return replace(wanted, model=translate.model())  # loaded last: it takes long
+    return replace(wanted, model=translate.model())  # Loading takes long, so that it is last.
 
 
 def _outside(folder: Folder, files: Sequence[InputFile]) -> tuple[InputFile, ...]:
-    """Return the files of the input but those in the folder of the output, which the run has written if it was begun.
+    """Return the files of the input without files of the output folder, which the run has written if it was begun.
 
-    Raises SettingsError if it was not begun, or no other file is left.
+    Raise SettingsError if it was not begun, or no other file is left.
     """
     inside = {each for each in files if each.url.startswith(f"{folder.url.rstrip('/')}/")}
     if inside and (len(inside) == len(files) or stored_plan(folder) is None):
@@ -217,7 +217,7 @@ def _check_task(folder: Folder, begun: bytes, wanted: Plan) -> None:
 
 
 def _named_values(plan: dict[str, Any]) -> dict[str, Any]:
-    """Return what makes two plans the same, by what a message calls it; plan: as it is written."""
+    """Return the parts that the same plans have in common, by their names in messages. plan: as it is written."""
     task = plan["task"]
     flat = {f"{group} {name}": value for group in ("columns", "options") for name, value in task[group].items()}
     rest = {name: value for name, value in task.items() if name not in ("columns", "options")}

@@ -77,7 +77,7 @@ class RayEngine:
         return worker
 
     def _maker(self, plan: Plan, translate: Translate) -> Callable[[], Any]:
-        """Return what starts an actor."""
+        """Return a function that starts an actor."""
         kind = ray.remote(ShardActor).options(
             num_cpus=self._engines * self._threads,
             num_gpus=1 if self.backend.device == "cuda" else 0,

@@ -34,17 +34,17 @@ class ProgressWatch(Protocol):
     """A receiver of the progress of a run."""
 
     def begin(self, plan: Plan, left: Sequence[Shard]) -> None:
-        """Note that the run begins; left: the shards that are not done."""
+        """Note that the run begins. left: the shards that are not done."""
 
     def rows(self, count: int) -> None:
-        """So many more rows are done."""
+        """Note that this many more rows are done."""
 
     def shard(self, record: Record) -> None:
         """Note that a shard is done."""
 
 
 class ShardEngine(Protocol):
-    """Where shards are translated."""
+    """A place where shards are translated."""
 
     def run(self, plan: Plan, left: Sequence[Shard], translate: Translate, watch: ProgressWatch) -> Iterator[Record]:
         """Translate shards and yield the record of each when it is done, in any order."""
@@ -94,7 +94,7 @@ SAMPLE_ROWS = 250  # of each of them
 
 @dataclass(frozen=True, slots=True)
 class Estimate:
-    """What a run would take. Tokens and seconds are estimates from `sampled` rows, of which some had `errors`."""
+    """The cost of a run. Tokens and seconds are estimates from `sampled` rows, of which some had `errors`."""
 
     rows: int
     files: int
@@ -176,7 +176,7 @@ class RunWatch:
     """A display of the progress of a run. See ProgressWatch."""
 
     def __init__(self, metrics: RunMetrics | None, announce: Callable[[str], object], ending: ExitStack) -> None:
-        """announce: called with one line when the run begins; ending: takes away the bar of a terminal."""
+        """announce: called with one line when the run begins; ending: removes the bar of a terminal."""
         self._metrics, self._announce, self._ending = metrics, announce, ending
         self._advance: Advance | None = None
         self._begin = self._printed = time.monotonic()
@@ -222,7 +222,7 @@ class RunWatch:
 
 @contextmanager
 def watching(metrics_port: int | None, announce: Callable[[str], object]) -> Iterator[RunWatch]:
-    """Show the progress of a run; announce: see RunWatch."""
+    """Show the progress of a run. announce: see RunWatch."""
     with _served(metrics_port) as metrics, ExitStack() as ending:
         yield RunWatch(metrics, announce, ending)
 
@@ -251,7 +251,7 @@ class ProcessEngine:
             yield from _records([pool.submit(_run, shard) for shard in left], rows, watch)
 
     def _count(self, shards: int, translate: Translate) -> int:
-        """Return the number of processes. The memory of this one, which has the model, stands for that of each."""
+        """Return the number of processes. Each needs the memory of this one, which has the model."""
         backend = translate.backend
         if not backend.in_process or not translate.on_cpu():
             return 1
@@ -270,7 +270,7 @@ def _translate_of_process(translate: Translate, count: int) -> Translate:
 
 
 def _records(futures: Iterable[Future[Record]], rows: Any, watch: ProgressWatch) -> Iterator[Record]:
-    """Yield the records of shards as they are done; rows: the number of rows that all processes have done."""
+    """Yield the records of shards as they are done. rows: the number of rows that all processes have done."""
     waiting, shown = set(futures), 0
     while waiting:
         done, waiting = wait(waiting, POLL, FIRST_COMPLETED)

@@ -29,7 +29,7 @@ SEAL = "record_sha256"  # name of the digest of the other fields in a record
 
 @dataclass(frozen=True, slots=True)
 class Record:
-    """What is written about a shard when its file is complete.
+    """The record of a shard, written when its file is complete.
 
     plan: the digest of the plan; part: name of the file; size: its bytes; sha256: of its bytes
     problems: the first rows with an error, by their number in the file of the input, from 0
@@ -83,7 +83,7 @@ def run_shard(
     """Translate a shard and write its file and its record.
 
     translate: with the model of the plan; on_rows: called with the number of rows that are done since the last call
-    Raises LingonError if the plan says so for a row that cannot be translated, and then writes nothing.
+    Raise LingonError if the plan says so for a row that cannot be translated, and then write nothing.
     """
     with Readers(plan) as readers:
         return translate_shard(plan, shard, readers.rows(shard), translate, on_rows)
@@ -96,7 +96,7 @@ def translate_shard(
     translate: Translate,
     on_rows: Callable[[int], object] = lambda rows: None,
 ) -> Record:
-    """As run_shard, with the rows of the shard."""
+    """Translate a shard as `run_shard` does, from its rows."""
     translate.require(plan.model)
     begin, columns, file = time.monotonic(), translate.columns, plan.files[shard.file]
     languages = rows.values(columns.language) if columns.language else None
@@ -129,7 +129,7 @@ def translate_shard(
 def finish(plan: Plan) -> dict[str, Any]:
     """Read all files again, and write the manifest and _SUCCESS, and return the manifest.
 
-    Raises LingonError if a shard is missing, or its file has not the bytes that were written.
+    Raise LingonError if a shard is missing, or its file has not the bytes that were written.
     """
     folder = plan.folder
     done = _done(plan)
@@ -157,7 +157,7 @@ def _done(plan: Plan) -> dict[int, Record]:
     """Return the records of the shards that are done, by the number of the shard, in its order.
 
     A record that is not one of this plan counts as none, and so does one whose file has other bytes than it states.
-    Raises LingonError for a file that looks as one of the output and is none of this plan: readers would take its rows.
+    Raise LingonError for a file that looks as one of the output and is none of this plan: readers would take its rows.
     """
     folder = plan.folder
     parts, records = folder.sizes(""), folder.sizes(RECORDS)
@@ -231,7 +231,7 @@ class ShardWorker:
         self._plan, self._readers, self.translate = plan, Readers(plan), translate
 
     def run(self, shard: Shard, on_rows: Callable[[int], object] = lambda rows: None) -> Record:
-        """As run_shard."""
+        """Run a shard as `run_shard` does."""
         return translate_shard(self._plan, shard, self._readers.rows(shard), self.translate, on_rows)
 
 

@@ -17,7 +17,7 @@ from lingon.files import make_folders, read_plain_file, remove_partial_files, wr
 from lingon.object_stores import naming_file, open_file, store_of
 
 VERSIONS = ("ETag", "etag", "md5Hash", "mtime")
-"""What a store says about the content of a file, the first of these that it has."""
+"""Fields of a store that change with the content of a file. The first one that a store has counts."""
 
 
 class Folder(Protocol):
@@ -26,7 +26,7 @@ class Folder(Protocol):
     url: str
 
     def read(self, name: str, most: int) -> bytes:
-        """Return the bytes of a file. Raises FileNotFoundError, and LingonError for one with more than `most` bytes."""
+        """Return the bytes of a file. Raise FileNotFoundError, and LingonError for one with more than `most` bytes."""
 
     def sizes(self, below: str) -> dict[str, int]:
         """Return the bytes of each file in a folder below this one, by its name there, empty if there is none."""
@@ -38,14 +38,14 @@ class Folder(Protocol):
         """Write a file whole, replacing an earlier one."""
 
     def create(self, name: str, content: bytes) -> None:
-        """Write a new file whole. Raises FileExistsError if there is one."""
+        """Write a new file whole. Raise FileExistsError if there is one."""
 
 
 @dataclass(frozen=True, slots=True)
 class InputFile:
     """A file of the input.
 
-    version: what its store says about its content: the tag of an object, the time of the last change of a file here
+    version: changes with its content: the tag of an object, the time of the last change of a file here
     """
 
     url: str
@@ -57,7 +57,7 @@ def input_files(pattern: str) -> list[InputFile]:
     """Return the files of a path, a pattern or a folder, in the order of their names.
 
     In a folder, files are left out whose names begin with a dot or an underscore, or have no suffix of a known format.
-    Raises SettingsError if there is none.
+    Raise SettingsError if there is none.
     """
     store, path = store_of(pattern)
     with naming_file(pattern):
@@ -130,7 +130,7 @@ class LocalFolder:
         write_new(self._made(name), content)
 
     def remove_partial_files(self) -> None:
-        """Remove what killed processes have left here."""
+        """Remove partial files of killed processes."""
         for folder in (self.path, *self.path.glob("_lingon"), *self.path.glob("_lingon/*/")):
             with suppress(OSError):
                 remove_partial_files(folder)
@@ -185,7 +185,7 @@ def digest(content: bytes) -> str:
 
 
 def file_digest(url: str) -> str:
-    """Return the SHA-256 of a file, in hexadecimal. Raises FileNotFoundError."""
+    """Return the SHA-256 of a file, in hexadecimal. Raise FileNotFoundError."""
     with opened(url) as file:
         return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # it has readinto
 

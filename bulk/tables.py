@@ -42,7 +42,7 @@ BREAK = "\r\n"
 
 
 class TableRows:
-    """Rows of a table; names: of its columns."""
+    """Rows of a table. names: of its columns."""
 
     def __init__(self, names: list[str], rows: list[list[str]], separator: str) -> None:
         self._names, self._rows, self._separator = names, rows, separator
@@ -109,7 +109,7 @@ class _TableReader:
 
 
 def open_table(name: str, file: IO[bytes], separator: str) -> tuple[list[str], Iterator[list[str]]]:
-    """Return the names of the columns and the rows, of which blank lines are none. Raises CorpusError."""
+    """Return the names of the columns and the rows, of which blank lines are none. Raise CorpusError."""
     csv.field_size_limit(MAX_VALUE_BYTES)
     text = _UnclosedText(unpacked(name, file), encoding="utf-8-sig", errors=KEPT, newline="")
     rows = _checked(name, csv.reader(text, delimiter=separator))
@@ -117,7 +117,7 @@ def open_table(name: str, file: IO[bytes], separator: str) -> tuple[list[str], I
 
 
 def _checked(name: str, rows: Iterator[list[str]]) -> Iterator[list[str]]:
-    """Yield the rows that are not blank. Raises CorpusError for one with more values than there are columns."""
+    """Yield the rows that are not blank. Raise CorpusError for one with more values than there are columns."""
     number, columns = 0, 0
     try:
         for row in filter(None, rows):
@@ -180,7 +180,7 @@ def texts_of(column: pa.ChunkedArray) -> list[CellValue]:
 
 
 def with_columns(table: pa.Table, added: Added) -> pa.Table:
-    """Return a table with columns of texts and of numbers after those that it has."""
+    """Return a table with columns of texts and of numbers added."""
     for name, column in added.items():
         table = table.append_column(name, pa.array(column.values, pa.float64() if column.numeric else pa.string()))
     return table
@@ -208,7 +208,7 @@ class ParquetRows:
 
 
 class _ParquetReader:
-    """A reader of any rows. Whole row groups are fetched, and only what is needed is decoded."""
+    """A reader of any rows. Whole row groups are fetched, and only the needed rows are decoded."""
 
     position = 0
 
@@ -240,7 +240,7 @@ class _ParquetReader:
 
 
 def _taken(batches: Iterator[pa.RecordBatch], skipped: int, count: int) -> Iterator[pa.RecordBatch]:
-    """Yield the rows of batches: `count` of them after those that are skipped."""
+    """Yield `count` rows of batches, after the skipped ones."""
     for batch in batches:
         begin = min(skipped, batch.num_rows)
         part = batch.slice(begin, count)

@@ -44,7 +44,7 @@ TextKey = tuple[str, str | None]  # a text and its language
 
 @dataclass(frozen=True, slots=True)
 class CellOutcome:
-    """What became of a text: its translation, or why there is none."""
+    """The outcome of a text: its translation, or the reason why there is none."""
 
     text: str | None = None
     error: str | None = None
@@ -67,7 +67,7 @@ class Columns:
     """The columns that are read and added.
 
     text: of the texts; into: of the translations; errors: of the reasons why a row has no translation, else null
-    language: of the language of each text; confidence: of that of the translations
+    language: of the language of each text; confidence: of the confidence of the translations
     """
 
     text: str = "text"
@@ -226,11 +226,11 @@ class Translate:
         languages: Sequence[CellValue] | None = None,
         on_rows: Callable[[int], object] = lambda rows: None,
     ) -> tuple[list[CellOutcome], TokenCounts]:
-        """Return what becomes of each value, and the tokens that this took.
+        """Return the outcome of each value, and the number of tokens.
 
         languages: of the values. None, or a null, is the default language of the model
         on_rows: called with the number of rows that are done since the last call
-        Raises ServerError if the server or the model fails: then no text is to blame.
+        Raise ServerError if the server or the model fails, because then no text is the cause.
         """
         cells: list[CellOutcome | None] = [_without_model(value) for value in values]
         positions: dict[TextKey, list[int]] = defaultdict(list)
@@ -283,12 +283,12 @@ def _label(of: TextResult | ModelInfo) -> str:
 
 
 def _probe_languages(models: Sequence[ModelInfo]) -> list[str]:
-    """Two source languages of each model of several: one of them may be the target language."""
+    """Return two source languages of each model with several, because one of them may be the target language."""
     return list(dict.fromkeys(language for each in models for language in each.source_languages[:2]))
 
 
 def _without_model(value: CellValue) -> CellOutcome | None:
-    """Return what becomes of a value that is not sent to the model, or None for one that is."""
+    """Return the outcome of a value that is not sent to the model, or None for one that is."""
     if value is None:
         return CellOutcome(error="the text is null")
     if isinstance(value, Unreadable):

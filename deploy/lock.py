@@ -1,12 +1,12 @@
-"""Writes deploy/locks: version and SHA-256 of every file that may be installed, resolved with constraints.txt.
+"""Write deploy/locks: version and SHA-256 of every file that may be installed, resolved with constraints.txt.
 
-python deploy/lock.py asks uv for one resolution that is valid for every Python from 3.11 on and every platform; markers
-say what is needed where. A lock has the hashes of all files of a version, so that pip finds the one of its platform.
+python deploy/lock.py asks uv for one resolution that is valid for every Python from 3.11 on and every platform. Markers
+limit packages to platforms. A lock has the hashes of all files of a version, so that pip finds the right file.
 Run it after a change of pyproject.toml or constraints.txt. Versions that constraints.txt does not pin stay as they are
 in the lock.
 
 torch is in no lock, and neither are the libraries that it needs on Linux: the build for CPUs, which most machines want,
-has other hashes than the one for CUDA.
+has other hashes than the build for CUDA.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ PYTHON = "3.11"
 
 
 def requirements(name: str) -> list[str]:
-    """What a lock has to satisfy, with the extras of this package expanded."""
+    """Return the requirements of a lock, with the extras of this package expanded."""
     project = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))
     base, extras = project["project"]["dependencies"], project["project"]["optional-dependencies"]
 

@@ -1,4 +1,4 @@
-"""The gateway: the APIs that were chosen and the page, inside a server or in a process of its own."""
+"""The gateway: the selected APIs and the page, inside a server or in a separate process."""
 
 from __future__ import annotations
 
@@ -66,13 +66,13 @@ POLICY = (
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class GatewayOptions:
-    """What the gateway offers.
+    """The options of the gateway.
 
     apis: names in APIS
     page: whether `/` is the page; it needs the API lingon
     data_dir: folder for files until they are fetched; None: files are not supported
     cors: origins of pages that may call the gateway, or "*"; none by default
-    hosts: names that it may be called by, beside addresses and localhost, or "*"
+    hosts: names in the header Host that are accepted, beside addresses and localhost, or "*"
     """
 
     apis: Sequence[str] = tuple(APIS)
@@ -92,7 +92,7 @@ class GatewayOptions:
 
 
 class _Application(Starlette):
-    """Calls the endpoint of a path without parameters at once, without middlewares and routing.
+    """An application that calls the endpoint of a path without parameters directly, without middlewares and routing.
 
     Endpoints raise nothing. With a middleware, every request passes it. A slash at the end of a path has no meaning.
     """
@@ -106,8 +106,7 @@ class _Application(Starlette):
                 self._direct.setdefault((method, route.path), route.endpoint)
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI."""
-        if not self._is_called_by(scope):
+        if not self._is_allowed(scope):
             return await _wrong_host(scope, receive, send)
         if scope["path"].endswith("/"):
             scope["path"] = scope["path"].rstrip("/") or "/"
@@ -119,10 +118,10 @@ class _Application(Starlette):
         await response(scope, receive, send)
         return None
 
-    def _is_called_by(self, scope: Scope) -> bool:
-        """Whether the name that a request has for the server, if any, is one that it may be called by.
+    def _is_allowed(self, scope: Scope) -> bool:
+        """Return whether the header Host is missing or names this gateway.
 
-        The owner of any name can have it lead to this machine, and then pages of that name are of its origin.
+        The owner of any domain can resolve it to this machine. This gateway is then the origin of pages of that domain.
         """
         if "*" in self._hosts:
             return True
@@ -174,18 +173,18 @@ async def _wrong_host(scope: Scope, receive: Receive, send: Send) -> None:
 
 
 async def _without_route(request: Request, error: Exception) -> Response:
-    """Answer a path that no API has."""
+    """Answer a request whose path has no route."""
     assert isinstance(error, HTTPException)
     message = "no such path" if error.status_code == 404 else str(error.detail)
     content = {"error": {"code": error.status_code, "message": message}, "message": message}
     return JSONResponse(content, error.status_code, headers=error.headers)
 
 
-CALL_SECONDS = 120.0  # seconds; the longest duration of a call for a request
+CALL_SECONDS = 120.0  # seconds; longest duration of a call for a request
 
 
 class ServerSettings(Protocol):
-    """The settings of a server that its HTTP port has too; see lingon.serving.settings."""
+    """The settings of a server for its HTTP port; see lingon.serving.settings."""
 
     http_host: str
     http_port: int | None
@@ -213,9 +212,9 @@ async def in_server(
 ) -> AsyncIterator[Listening]:
     """Open the HTTP port of a server in its event loop.
 
-    channel: to its gRPC services, see Backend; registry: of its metrics
-    max_connections: to the port, see HttpOptions
-    held_bytes: of the bodies of all open requests, and as many of all connections
+    channel: a channel to its gRPC services, see Backend; registry: for the metrics
+    max_connections: see HttpOptions
+    held_bytes: bound of the bodies of all open requests, and of the bytes that all connections hold
     document_processes, document_bytes: see DocumentLimits
     """
     assert settings.http_port is not None
@@ -244,9 +243,9 @@ async def in_server(
 
 
 def default_hosts(http: HttpOptions) -> Sequence[str]:
-    """Return the names that a gateway may be called by if none are given.
+    """Return the names in the header Host that are accepted by default.
 
-    On loopback it is for this machine, unless a proxy passes on the requests of others.
+    On loopback only this machine calls the gateway, unless a proxy forwards requests of others.
     """
     return () if is_local(http.host) and not http.trusted_proxies else ("*",)
 
@@ -284,8 +283,8 @@ def run_apart(
 ) -> None:
     """Run the gateway until SIGTERM or SIGINT.
 
-    target: address of the server; tls: as a client takes it; announce: called with one line when the port is open
-    insecure: whether keys of callers may be sent without TLS to another machine; else raises SettingsError
+    target: address of the server; tls: as for a client; announce: called with one line when the port is open
+    insecure: whether keys of callers may be sent without TLS to another machine; if not, raises SettingsError
     """
     target = with_port(target, DEFAULT_PORT)
     if tls is False and not insecure:

@@ -1,6 +1,6 @@
-"""The server behind the gateway: the methods of its gRPC service, called for one caller, and the keys it accepts.
+"""The server behind the gateway: the methods of its gRPC service, called for one caller, and the keys that it accepts.
 
-A key is checked before a body is read, and not by a call each time.
+A key is checked before a body is read. The result is cached, so that not each check is a call.
 """
 
 from __future__ import annotations
@@ -63,16 +63,16 @@ def digest_of(secret: str) -> str:
     return hashlib.sha256(secret.encode(errors="replace")).hexdigest()
 
 
-BESIDE = ".models"  # end of the id of a call that asks for the models or checks a key, for a request of a client
+BESIDE = ".models"  # suffix of the id of a call for models or for the check of a key, made for a request of a client
 
 
 @dataclass(frozen=True, slots=True)
 class Caller:
-    """Who calls the gateway.
+    """The sender of a call, a client of the gateway.
 
-    key: API key, if one was sent; address: of the client; request_id: for logs
-    deadline: until which the client waits, on the clock of `time.monotonic`; None if it has not said so
-    in_background: whether no client waits, so that the calls wait for a place in the queue
+    key: API key, or None; address: IP address of the client; request_id: id for logs
+    deadline: the time until which the client waits, on the clock of `time.monotonic`; None if it is not known
+    in_background: whether no client waits; a full queue then delays the calls
     """
 
     key: str | None
@@ -82,15 +82,15 @@ class Caller:
     in_background: bool = False
 
     def background(self) -> Caller:
-        """Return the caller for work that goes on after the reply to its request."""
+        """Return the caller for work that continues after the reply to its request."""
         return replace(self, deadline=None, in_background=True)
 
     def beside(self) -> Caller:
-        """Return the caller for a call that its client did not ask for, so that its own calls keep their id in logs."""
+        """Return the caller for a call that its client did not request. Its own request id keeps logs apart."""
         return replace(self, request_id=f"{self.request_id}{BESIDE}")
 
     def seconds(self, most: float) -> float:
-        """Return the time limit of a call, at most `most`; raises ServerError if the client waits no longer."""
+        """Return the time limit of a call, at most `most`. Raises ServerError if the client no longer waits."""
         if self.deadline is None:
             return most
         left = self.deadline - time.monotonic()
@@ -100,13 +100,13 @@ class Caller:
 
     @property
     def owner(self) -> str:
-        """What the caller's files and turns belong to: a digest of its key, or its address without one."""
+        """The owner of files and queue slots: a digest of the key, or the address without a key."""
         if self.key is None:
             return block_of(self.address)
         return digest_of(self.key)
 
     def metadata(self) -> tuple[tuple[str, str], ...]:
-        """Return the metadata of a call; raises ServerError for a key that none can be."""
+        """Return the metadata of a call. Raises ServerError for an invalid key."""
         found = [(CLIENT_ADDRESS, self.address), (REQUEST_ID, self.request_id)]
         if self.deadline is None:
             found.append((DEFAULT_DEADLINE, "1"))
@@ -118,7 +118,7 @@ class Caller:
 
 
 class Backend:
-    """Calls a server. Errors of calls are raised as ServerError; cancelling a task cancels its call."""
+    """A client of a server. Errors of calls are raised as ServerError. Cancelling a task cancels its call."""
 
     def __init__(
         self,
@@ -129,7 +129,7 @@ class Backend:
         tls: bool = False,
         proxy: Proxy | None = None,
     ) -> None:
-        """channel: a grpc.aio.Channel, or what has its methods; timeout: seconds of a call; the rest: for logs."""
+        """channel: a grpc.aio.Channel, or an object with its methods; timeout: seconds of a call; others: for logs."""
         self._proxy = proxy
         self._channel, self._target, self.timeout, self._tls = channel, target, timeout, tls
         self._stub: Any = pb_grpc.TranslationServiceStub(self._channel)
@@ -140,7 +140,7 @@ class Backend:
         )
         self._methods = {TRANSLATE.path: self._stub.Translate, DETECT_LANGUAGES.path: self._stub.DetectLanguages}
         self._models: tuple[float, pb.ListModelsResponse] | None = None
-        # A server in another process decides when the call arrives there.
+        # A server in another process decides only when the call arrives there.
         self._refusal: Refusal = getattr(channel, "refusal", _unknown_refusal)
 
     @classmethod
@@ -154,7 +154,7 @@ class Backend:
     ) -> Backend:
         """Return a backend that calls another process.
 
-        target: its address, as gRPC writes it; proxy: whether calls without TLS may pass a proxy, which can read keys
+        target: its address in gRPC's syntax; proxy: whether calls without TLS may pass a proxy, which can read keys
         """
         options = (*CHANNEL_OPTIONS, *(proxy_options(target) if proxy or credentials is not None else (NO_PROXY,)))
         channel = (
@@ -180,11 +180,10 @@ class Backend:
             )
 
     async def translate(self, request: pb.TranslateRequest, caller: Caller) -> pb.TranslateResponse:
-        """See the service."""
         return await self._call(self._stub.Translate, request, caller)  # type: ignore[no-any-return]
 
     async def drive(self, exchange: Exchange[Result], caller: Caller) -> Result:
-        """Run an exchange of a client to its end, and return its result; its calls are ListModels and `_methods`."""
+        """Run an exchange of a client to its end and return its result. Its calls are ListModels and `_methods`."""
 
         async def perform(step: Send | Sleep) -> Any:
             if isinstance(step, Sleep):
@@ -196,19 +195,17 @@ class Backend:
         return await drive_async(exchange, perform)
 
     def ask(self, method: Method[Any], request: Message) -> Exchange[Any]:
-        """Send a request once: a step of an exchange for `drive`."""
+        """Send a request once, as a step of an exchange for `drive`."""
         return (yield Send(method, request, self.timeout))
 
     async def score(self, request: pb.ScoreRequest, caller: Caller) -> pb.ScoreResponse:
-        """See the service."""
         return await self._call(self._stub.Score, request, caller)  # type: ignore[no-any-return]
 
     async def detect(self, request: pb.DetectLanguagesRequest, caller: Caller) -> pb.DetectLanguagesResponse:
-        """See the service."""
         return await self._call(self._stub.DetectLanguages, request, caller)  # type: ignore[no-any-return]
 
     async def models(self, caller: Caller, *, fresh: bool = True) -> pb.ListModelsResponse:
-        """Return the served models; fresh: ask the server, which checks the key, although they are known."""
+        """Return the served models; fresh: ask the server, which checks the key, even if they are cached."""
         if not fresh and self._models is not None and self._models[0] > time.monotonic():
             return self._models[1]
         asking = caller if fresh else caller.beside()
@@ -219,7 +216,7 @@ class Backend:
     async def stream(
         self, request: pb.TranslateStreamRequest, caller: Caller
     ) -> AsyncIterator[pb.TranslateStreamResponse]:
-        """Yield the messages of a stream; closing the iterator cancels the call."""
+        """Yield the messages of a stream. Closing the iterator cancels the call."""
         seconds = caller.seconds(self.timeout)
         call = self._stub.TranslateStream(request, timeout=seconds, metadata=caller.metadata())
         try:
@@ -230,18 +227,17 @@ class Backend:
             call.cancel()
 
     async def healthy(self) -> None:
-        """Raise ServerError unless the server serves; needs no key."""
+        """Raise ServerError unless the server serves. Needs no key."""
         with self._server_errors(self.timeout):
             state = await self._health(wrappers_pb2.StringValue(), timeout=self.timeout)
         if state.value != SERVING:
             raise ServerError("the server is starting or shutting down", code_pb2.UNAVAILABLE)
 
     async def close(self) -> None:
-        """End all calls."""
         await self._channel.close()
 
     async def _call(self, method: Any, request: Any, caller: Caller, seconds: float | None = None) -> Any:
-        """Return a reply; seconds: its time limit, in place of that of every call."""
+        """Return a reply; seconds: its time limit, default `timeout`."""
         timeout = caller.seconds(self.timeout if seconds is None else seconds)
         with self._server_errors(timeout):
             return await method(request, timeout=timeout, metadata=caller.metadata())
@@ -257,7 +253,7 @@ class Backend:
             raise call_error(code, error.details() or "", error.trailing_metadata() or (), explain) from None
 
     def _explain(self, seconds: float, code: int, details: str) -> str:
-        """Return the message of an error that gRPC itself made; the log has the address of the server."""
+        """Return the message of an error that gRPC itself made. Only the log has the address of the server."""
         if code == code_pb2.DEADLINE_EXCEEDED:
             return f"the call was not done within {seconds:.4g} s"
         if code != code_pb2.UNAVAILABLE:
@@ -266,17 +262,17 @@ class Backend:
         return "the server behind the gateway does not answer; try again"
 
 
-KNOWN_SECONDS = 1.0  # after which a key is checked again; the calls of a request check it too
-MOST_KNOWN = 4096
+KNOWN_SECONDS = 1.0  # seconds; validity of a check of a key
+MOST_KNOWN = 4096  # keys
 WITHOUT_KEY = Caller(None, "", "")
 
 
 class KnownCallers:
-    """Asks the server whether it accepts a key, and remembers for a second that it does."""
+    """A cache of the keys that the server accepts, valid for a second."""
 
     def __init__(self, backend: Backend, clock: Callable[[], float] = time.monotonic) -> None:
         self._backend, self._clock = backend, clock
-        self._ends = OrderedDict[str | None, float]()  # by what tells keys apart; None for callers without one
+        self._ends = OrderedDict[str | None, float]()  # by the caller's owner; None for callers without a key
         self._needs_key_until = 0.0
 
     async def check(self, caller: Caller) -> None:
@@ -291,9 +287,9 @@ class KnownCallers:
             self._ends.popitem(last=False)
 
     async def as_known(self, caller: Caller) -> Caller:
-        """Return a caller, without its key if the server needs none; raises ServerError.
+        """Return a caller, without its key if the server needs none. Raises ServerError.
 
-        A caller could otherwise send another key with each request, and have the share of many callers.
+        Otherwise a caller could send another key with each request and get the share of many callers.
         """
         if caller.key is None or self._needs_key_until > self._clock():
             return caller
@@ -303,7 +299,7 @@ class KnownCallers:
         return caller
 
     async def accepts(self, caller: Caller) -> bool:
-        """Whether the server accepts the key of a caller, or needs none; raises ServerError for other errors."""
+        """Return whether the server accepts the key of a caller, or needs none. Raises ServerError for other errors."""
         try:
             await self.check(caller)
         except ServerError as error:

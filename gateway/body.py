@@ -1,6 +1,6 @@
 """The body of a request: its bytes, within bounds of memory and time, and its fields as JSON, form or query.
 
-Clients use all three for fields. Their text is UTF-8, percent-encoded or not.
+Clients use all three formats. Their text is UTF-8, percent-encoded or not.
 """
 
 from __future__ import annotations
@@ -24,27 +24,27 @@ from lingon.gateway.problem import Problem
 if TYPE_CHECKING:
     from python_multipart.multipart import MultipartCallbacks
 
-WITHOUT_KEY = ""  # the caller of all large bodies whose key is not known before they are read
-RETRY_SECONDS = 0.5  # after which a body that found no place may be sent again
+WITHOUT_KEY = ""  # caller; stands for all large bodies that are read before their key is known
+RETRY_SECONDS = 0.5  # seconds; after them a body that exceeded the budget may be sent again
 
 
 class BodyBudget:
-    """Bounds the memory of bodies, whatever the number of connections. Belongs to the event loop."""
+    """A bound of the memory of bodies, whatever the number of connections. Belongs to the event loop."""
 
     def __init__(self, most: int, holders: str = "the bodies of requests") -> None:
-        """most: bytes of all bodies; those of a caller are half of it at most; holders: of them, for messages."""
+        """most: bytes of all bodies, half of them for one caller; holders: name of what holds them, for messages."""
         self._most, self._holders, self.held_bytes = most, holders, 0
         self._by_caller = Counter[str]()
 
     def hold(self, caller: str, size: int) -> None:
-        """Count bytes of a caller; raises Problem 503 without a place for them."""
+        """Count bytes of a caller. Raises Problem 503 if they do not fit."""
         own, most = self._by_caller[caller] + size, self._most // 2
         if own > most:
             whose = "without a key in header or query" if caller == WITHOUT_KEY else "of this address"
-            raise _no_place(f"{self._holders} {whose} may hold {most:,} bytes, and {size:,} more come to {own:,}")
+            raise _no_room(f"{self._holders} {whose} may hold {most:,} bytes, and {size:,} more come to {own:,}")
         total = self.held_bytes + size
         if total > self._most:
-            raise _no_place(f"{self._holders} may hold {self._most:,} bytes, and {size:,} more come to {total:,}")
+            raise _no_room(f"{self._holders} may hold {self._most:,} bytes, and {size:,} more come to {total:,}")
         self._by_caller[caller], self.held_bytes = own, total
 
     def release(self, caller: str, size: int) -> None:
@@ -55,29 +55,29 @@ class BodyBudget:
             del self._by_caller[caller]
 
 
-def _no_place(message: str) -> Problem:
+def _no_room(message: str) -> Problem:
     return Problem(503, f"{message}; try again", reason="TOO_MANY_CALLS", retry_after=RETRY_SECONDS)
 
 
 class HeldBody:
-    """What one body holds of a budget, until the last of its users has released it."""
+    """The bytes of a budget that one body holds, until the last of its users has released it."""
 
     def __init__(self, budget: BodyBudget, address: str) -> None:
         self._budget, self._caller, self._size, self._users = budget, block_of(address), 0, 1
 
     def add(self, size: int) -> None:
-        """Count bytes that arrived; raises Problem 503."""
+        """Count bytes that arrived. Raises Problem 503."""
         self._budget.hold(self._caller, size)
         self._size += size
 
     def count_without_key(self) -> None:
-        """Count the body with the others whose key is not known before they are read; raises Problem 503."""
+        """Count the body with the others that are read before their key is known. Raises Problem 503."""
         self._budget.hold(WITHOUT_KEY, self._size)
         self._budget.release(self._caller, self._size)
         self._caller = WITHOUT_KEY
 
     def keep(self) -> None:
-        """Add a user: work on the body goes on after the reply."""
+        """Add a user, for work on the body that continues after the reply."""
         self._users += 1
 
     def release(self) -> None:
@@ -87,18 +87,18 @@ class HeldBody:
             self._budget.release(self._caller, self._size)
 
 
-SMALL_BYTES = 65_536  # bytes; up to here a body whose caller is not known yet counts as one of its address
-BODY_SECONDS = 30.0  # for a body to arrive whole
+SMALL_BYTES = 65_536  # bytes; a larger body of an unknown caller counts as WITHOUT_KEY, not for its address
+BODY_SECONDS = 30.0  # seconds; time limit for a whole body to arrive
 MAX_VALUES = 250_000  # texts, numbers, objects and lists of JSON
-VALUE_BYTES = 64  # of memory for each, which may be two bytes of the body
+VALUE_BYTES = 64  # bytes of memory for each value, which may be two bytes of the body
 JSON_TYPES = ("application/json", "text/json")
-BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # of UTF-8, with which some programs begin a file
-_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)  # without a closing quote, up to the end
+BYTE_ORDER_MARK = b"\xef\xbb\xbf"  # UTF-8; some programs begin a file with it
+_STRING = re.compile(rb'"[^"\\]*(?:\\.[^"\\]*)*"?', re.DOTALL)  # an unclosed string ends with the body
 
 
 @dataclass(frozen=True, slots=True)
 class BodyLimits:
-    """The bounds of bodies in bytes: of any, of one with a file, and of those of all open requests together."""
+    """The bounds of bodies in bytes: of a plain one, of one with a file, and of all open requests together."""
 
     plain: int = 4 << 20
     with_file: int = 16 << 20
@@ -106,9 +106,9 @@ class BodyLimits:
 
 
 async def read_body(request: Request, most: int, held: HeldBody, large: Callable[[], None] | None) -> bytes:
-    """Return the body; raises Problem 413 if it has more bytes, 408 if it does not arrive, 415 if it is compressed.
+    """Return the body. Raises Problem 413 if it has more bytes, 408 if it does not arrive, 415 if it is compressed.
 
-    held: what counts its bytes; large: called when it has more than SMALL_BYTES
+    held: counter of its bytes; large: called when it has more than SMALL_BYTES
     """
     if request.headers.get("content-encoding", "identity").lower() != "identity":
         raise Problem(415, "a compressed body is not accepted; send it without Content-Encoding")
@@ -144,7 +144,7 @@ def media_type(request: Request) -> str:
 
 
 def parse_json(body: bytes) -> dict[str, Any]:
-    """Return the object of a JSON body; an empty one of an empty body."""
+    """Return the object of a JSON body, or an empty one for an empty body."""
     if not body.strip():
         return {}
     try:
@@ -157,20 +157,20 @@ def parse_json(body: bytes) -> dict[str, Any]:
 
 
 def has_json(request: Request, body: bytes) -> bool:
-    """Whether the fields of a body are read as JSON."""
+    """Return whether the fields of a body are read as JSON."""
     kind = media_type(request)
     return kind in JSON_TYPES or kind.endswith("+json") or (not kind and without_mark(body).lstrip()[:1] == b"{")
 
 
 def without_mark(body: bytes) -> bytes:
-    """Return the body of JSON without a byte order mark, which RFC 8259 lets a reader pass over."""
+    """Return the body of JSON without a byte order mark, which RFC 8259 lets a reader ignore."""
     return body.removeprefix(BYTE_ORDER_MARK)
 
 
 def count_values(body: bytes, held: HeldBody) -> None:
-    """Count the memory that the values of a JSON body will take, before they are read.
+    """Count the memory that the values of a JSON body will take, before they are parsed.
 
-    Text in strings counts as values, unless there would then be too many. Raises Problem 413 above MAX_VALUES, 503.
+    Text in strings counts as values, unless the count is then too high. Raises Problem 413 above MAX_VALUES, or 503.
     """
     values = _marks(body)
     if values > MAX_VALUES and (values := _marks(_STRING.sub(b"", body))) > MAX_VALUES:
@@ -187,8 +187,8 @@ def _no_number(text: str) -> None:
 
 
 URLENCODED, MULTIPART = "application/x-www-form-urlencoded", "multipart/form-data"
-MAX_FIELDS = 2000  # of a form
-CHARSETS = ("utf-8", "utf8", "us-ascii", "ascii")  # that a form may declare: what is in one of them is UTF-8
+MAX_FIELDS = 2000  # fields of a form
+CHARSETS = ("utf-8", "utf8", "us-ascii", "ascii")  # charsets that a form may declare; each is valid UTF-8
 SHOWN = 40  # characters of a name or a value in a message
 _CHARSET = re.compile(r""";\s*charset\s*=\s*"?([^\s";]*)""", re.IGNORECASE)
 _EXTENDED_NAME = re.compile(rb"""filename\*\s*=\s*([\w-]+)'[^']*'([^\s;]+)""", re.IGNORECASE)
@@ -199,17 +199,17 @@ File = tuple[str, bytes]
 
 
 def read_query(query: bytes) -> list[Field]:
-    """Return the fields of a query or of a form that is written as one; raises Problem 400 for text that is no UTF-8.
+    """Return the fields of a query or of a URL-encoded form. Raises Problem 400 for text that is not UTF-8.
 
-    Only `&` separates fields, as browsers have it: a `;` is text.
+    Only `&` separates fields, as in browsers. A `;` is text.
     """
     return [_field(part) for part in query.split(b"&") if part]
 
 
 def read_form(content_type: str, body: bytes) -> tuple[list[Field], File | None]:
-    """Return the fields of a form, and its file; raises Problem 400 for a broken one, 415 for another charset.
+    """Return the fields of a form, and its file. Raises Problem 400 for an invalid form, 415 for another charset.
 
-    content_type: the header, whose type is URLENCODED or MULTIPART
+    content_type: the header, with the type URLENCODED or MULTIPART
     """
     declared = _CHARSET.search(content_type)
     if declared and declared[1].lower() not in CHARSETS:
@@ -232,7 +232,7 @@ def read_form(content_type: str, body: bytes) -> tuple[list[Field], File | None]
 
 
 class _Parts:
-    """Collects the parts of a form of MULTIPART."""
+    """The parts of a form of MULTIPART."""
 
     def __init__(self) -> None:
         self.fields: list[Field] = []
@@ -243,7 +243,6 @@ class _Parts:
         self._content: list[bytes] = []
 
     def callbacks(self) -> MultipartCallbacks:
-        """Return what the parser calls."""
         return {
             "on_part_begin": self._begin,
             "on_header_field": self._on_header_name,
@@ -292,10 +291,10 @@ class _Parts:
 
 
 def _file_name(disposition: bytes, plain: bytes | None) -> str | None:
-    """Return the name of the file of a part; None for a part that is no file.
+    """Return the name of the file of a part, or None for a part without a file.
 
-    `filename*` of RFC 5987 is read although RFC 7578 has no place for it: some clients send nothing else, and .NET
-    sends an encoded word as the plain name beside it.
+    RFC 7578 forbids `filename*` of RFC 5987. It is read because some clients send nothing else, and .NET sends an
+    encoded word as the plain name.
     """
     extended = _EXTENDED_NAME.search(disposition)
     if extended is not None:
@@ -307,7 +306,7 @@ def _file_name(disposition: bytes, plain: bytes | None) -> str | None:
         return None
     try:
         return plain.decode()
-    except UnicodeDecodeError:  # curl on Windows sends the bytes of the system; of the name the suffix counts
+    except UnicodeDecodeError:  # curl on Windows sends the bytes of the system; only the suffix of the name matters
         return plain.decode("windows-1252", "replace")
 
 
@@ -322,12 +321,12 @@ def _name(content: bytes) -> str:
 
 
 def _utf8(name: str, content: bytes) -> str:
-    """Return the text of a field; raises Problem."""
+    """Return the text of a field. Raises Problem."""
     return _decoded(name[:SHOWN], content, field=name)
 
 
 def _decoded(what: str, content: bytes, *, field: str = "") -> str:
-    """Return content as text; raises Problem 400, which names the first byte that is no UTF-8."""
+    """Return content as text. Raises Problem 400, which names the first byte that is not UTF-8."""
     try:
         return content.decode()
     except UnicodeDecodeError as error:
@@ -339,13 +338,13 @@ def _too_many_fields(fields: int) -> Problem:
     return Problem(400, f"a form may have {MAX_FIELDS:,} fields at most, got {fields:,}")
 
 
-MOST_DIGITS = 9  # of a number; Python takes quadratic time to read many
+MOST_DIGITS = 9  # digits of a number; Python parses long ones in quadratic time
 
 
 class Fields:
-    """The fields of a request by name; a name may occur several times.
+    """The fields of a request by name. A name may occur several times.
 
-    file: the uploaded file and its name; None without one
+    file: the uploaded file and its name, or None without one
     """
 
     def __init__(self, pairs: Iterable[tuple[str, Any]], file: tuple[str, bytes] | None = None) -> None:
@@ -361,21 +360,21 @@ class Fields:
         return any(value is not None for value in self._values.get(name, ()))
 
     def text(self, name: str, default: str = "") -> str:
-        """Return a field as text; the default if it is missing or null."""
+        """Return a field as text, or the default if it is missing or null."""
         found = [value for value in self._values.get(name, ()) if value is not None]
         if not found:
             return default
         return _text(name, found[-1])
 
     def texts(self, name: str) -> list[str]:
-        """Return all values of a field; raises Problem for a null in a list: it would shift the results."""
+        """Return all values of a field. Raises Problem for a null in a list, since dropping it shifts results."""
         values = self._values.get(name, ())
         if name in self._lists and None in values:
             raise Problem(400, f"{name}[{values.index(None)}] must be text, got null", field=name)
         return [_text(name, value) for value in values if value is not None]
 
     def is_list(self, name: str) -> bool:
-        """Whether a field is a list, or is repeated."""
+        """Return whether a field is a list, or is repeated."""
         return name in self._lists or len(self._values.get(name, ())) > 1
 
     def names(self, name: str) -> list[str]:
@@ -420,7 +419,7 @@ def query_fields(request: Request) -> list[tuple[str, Any]]:
 def fields_of(request: Request, body: bytes) -> Fields:
     """Return the fields of the query and of the body.
 
-    A GET may have a form as its body too: an official client sends one.
+    A GET may have a form as its body too, because an official client sends one.
     """
     pairs, kind, file = query_fields(request), media_type(request), None
     if not body:

@@ -1,4 +1,4 @@
-"""The verb gateway: the HTTP APIs in a process of their own, in front of any server."""
+"""The verb gateway: the HTTP APIs in their own process, in front of any server."""
 
 from __future__ import annotations
 

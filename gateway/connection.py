@@ -1,4 +1,4 @@
-"""The connections of the HTTP port: each reads one request at a time, within bounds of bytes and of time."""
+"""The connections of the HTTP port. Each reads one request at a time, within bounds of bytes and of time."""
 
 from __future__ import annotations
 
@@ -26,57 +26,57 @@ from lingon.gateway.endpoint import WATCH_CLIENT
 from lingon.gateway.metrics import GatewayMetrics
 from lingon.gateway.problem import Problem
 
-TURN_SECONDS = 0.005  # for all turns of one iteration of the event loop
+QUEUE_SECONDS = 0.005  # seconds of work in one iteration of the event loop
 
 
-class Turns:
-    """Calls what waits for its turn, in the order of arrival. Belongs to the event loop."""
+class WorkQueue:
+    """A queue of functions, called in the order of arrival. Belongs to the event loop."""
 
     def __init__(self) -> None:
         self._waiting = deque[Callable[[], None]]()
 
-    def wait(self, turn: Callable[[], None]) -> None:
-        """Call a function when it is its turn, not before the next iteration of the event loop."""
-        self._waiting.append(turn)
+    def enqueue(self, work: Callable[[], None]) -> None:
+        """Add a function, to be called in the next iteration of the event loop or later."""
+        self._waiting.append(work)
         if len(self._waiting) == 1:
-            asyncio.get_running_loop().call_soon(self._take)
+            asyncio.get_running_loop().call_soon(self._run)
 
-    def _take(self) -> None:
-        end = time.monotonic() + TURN_SECONDS
-        for _ in range(len(self._waiting)):  # those that wait again come in the next iteration
+    def _run(self) -> None:
+        end = time.monotonic() + QUEUE_SECONDS
+        for _ in range(len(self._waiting)):  # functions that are added meanwhile run in the next iteration
             self._waiting[0]()
             self._waiting.popleft()
             if time.monotonic() > end:
                 break
         if self._waiting:
-            asyncio.get_running_loop().call_soon(self._take)
+            asyncio.get_running_loop().call_soon(self._run)
 
 
-MOST_REFUSED = 256  # connections above the limits that are open until they are told so
+MOST_REFUSED = 256  # connections above the limits that stay open until their 503 is sent
 Network = ipaddress.IPv4Network | ipaddress.IPv6Network
 
 
 class OpenConnections:
-    """Counts connections. Belongs to the event loop.
+    """A count of connections. Belongs to the event loop.
 
-    budget: bounds the bytes that connections hold beyond a small part which each may have
-    turns: for what costs connections time
+    budget: bounds the bytes that connections hold beyond FREE_BYTES each
+    work_queue: work that takes long in the event loop
     """
 
     def __init__(self, most: int, trusted: Sequence[Network], held_bytes: int, metrics: GatewayMetrics) -> None:
-        """most: connections; an address that is not of a trusted proxy has half of them at most.
+        """most: connections; an address has half of them at most, unless it is of a trusted proxy.
 
-        held_bytes: of all connections together
+        held_bytes: bound for all connections together
         """
         self._most, self._share, self._trusted = most, max(most // 2, 1), trusted
         self._by_address = Counter[str]()
         self._refused = 0
         self._open = metrics.connections
         self.budget = BodyBudget(held_bytes, "the connections")
-        self.turns = Turns()
+        self.work_queue = WorkQueue()
 
     def refusal(self, address: str) -> str | None:
-        """Why one more connection of an address is refused; None if it is not."""
+        """Return why one more connection of an address is refused, or None if it is not."""
         if self._by_address.total() >= self._most:
             return f"the server may have {self._most:,} connections, and has them"
         if self._by_address[block_of(address)] >= self._share and not self._is_trusted(address):
@@ -84,7 +84,7 @@ class OpenConnections:
         return None
 
     def open(self, address: str, *, refused: bool) -> bool:
-        """Count a connection; returns whether it may stay open, for a refused one until it is told so."""
+        """Count a connection and return whether it may stay open. A refused one does until its reply is sent."""
         self._open.inc()
         if refused:
             self._refused += 1
@@ -111,25 +111,25 @@ class OpenConnections:
         return any(found in network for network in self._trusted)
 
 
-HEADER_SECONDS = 10.0  # for the headers of a request to arrive
-IDLE_SECONDS = 75.0  # for which a connection without a request stays open
-UNREAD_SECONDS = 30.0  # for which a client may read nothing of a reply
-REFUSED_SECONDS = 2.0  # for a client to send what is answered with 503, and to close a connection that is refused
-HEADER_BYTES = 65_536  # of the address and the headers, or of what is between two parts of a body
-HEADER_LINES = 128  # of a request; each takes some hundred bytes of memory, however short it is
-WAITING_BYTES = 16_384  # that may arrive during the reply to the request before; then reading pauses
-UNSENT_BYTES = 16_384  # of a reply that wait in the process; then the reply pauses
-TURN_BYTES = 4096  # of a body in chunks, to parse at a time
-FREE_BYTES = 16_384  # that a connection holds without a place in the budget
-COPIES = 6  # of the bytes of the address and the headers: as they arrived, decoded, split
-FIELD_BYTES = 400  # of memory for a field of the address, which may be one byte
+HEADER_SECONDS = 10.0  # seconds for the headers of a request to arrive
+IDLE_SECONDS = 75.0  # seconds; a connection without a request then closes
+UNREAD_SECONDS = 30.0  # seconds; a client that reads nothing of a reply is then disconnected
+REFUSED_SECONDS = 2.0  # seconds for a client to send a request to refuse, and to close a refused connection
+HEADER_BYTES = 65_536  # bytes of the address and the headers, or between two parts of a body
+HEADER_LINES = 128  # headers of a request; even a short one takes some hundred bytes of memory
+WAITING_BYTES = 16_384  # bytes that may arrive during the reply to the previous request; reading then pauses
+UNSENT_BYTES = 16_384  # bytes of a reply that wait in the process; the reply then pauses
+SLICE_BYTES = 4096  # bytes of a body in chunks, parsed in one call
+FREE_BYTES = 16_384  # bytes that a connection holds outside the budget
+COPIES = 6  # copies of the address and the headers: as they arrived, decoded, split
+FIELD_BYTES = 400  # bytes of memory for a field of the address, which may be one byte
 END = b"\r\n\r\n"
-INTERIM = b"HTTP/1.1 100 "  # asks for the body, before the reply
+INTERIM = b"HTTP/1.1 100 "  # status line that asks for the body, before the reply
 logger = logging.getLogger(__name__)
 
 
 class _Refused(Exception):
-    """A request that is not served; status: of the reply."""
+    """A request that is not served; status: HTTP status of the reply."""
 
     def __init__(self, status: int, message: str) -> None:
         super().__init__(message)
@@ -141,7 +141,7 @@ def _too_long() -> _Refused:
 
 
 class _Flow(FlowControl):
-    """Does not read on while as many bytes wait as may wait."""
+    """A flow control that does not resume reading while WAITING_BYTES wait."""
 
     is_full = False
 
@@ -151,9 +151,9 @@ class _Flow(FlowControl):
 
 
 class _Reply:
-    """The transport of one reply: writes its head together with the first part of its body, as ASGI asks for.
+    """The transport of one reply. It sends the head together with the first part of the body.
 
-    A small reply then takes one system call, and its client wakes up once.
+    A small reply then takes one system call, and its client reads once.
     """
 
     def __init__(self, transport: Any) -> None:
@@ -178,11 +178,10 @@ class _Reply:
 
 
 class Connection(HttpToolsProtocol):
-    """Parses a request when the one before is answered and the client reads the reply.
+    """A connection that parses a request after the previous one is answered and the client has read the reply.
 
-    The parser of uvicorn makes objects of all requests that arrived. It is therefore given the bytes of one request at
-    a time. A request ends with the last byte of its Content-Length, or else with an empty line: there the bytes are
-    cut.
+    The parser of uvicorn makes objects of all requests that arrived. It therefore gets the bytes of one request at a
+    time. The bytes are cut where a request ends: at the last byte of its Content-Length, or at an empty line.
     """
 
     flow: _Flow
@@ -191,21 +190,21 @@ class Connection(HttpToolsProtocol):
         super().__init__(*args, **kwargs)
         self._connections = connections
         self._address = ""
-        self._refusal: str | None = None  # of a connection above the limits
-        self._is_refused = False  # what arrives is dropped
-        self._leaving: dict[Callable[[], None], None] = {}  # called when the client disconnects
+        self._refusal: str | None = None  # reason, for a connection above the limits
+        self._is_refused = False  # further bytes are dropped
+        self._leaving: dict[Callable[[], None], None] = {}  # functions to call when the client disconnects
         self._unparsed = bytearray()
         self._in_body = False
         self._body_left = 0  # bytes of a body with Content-Length
-        self._waits, self._turn_left = False, 0  # for a turn to parse, and the bytes left to parse in the present one
-        self._framing = 0  # bytes that are not of a body, since the last that were
-        self._hosts = 0  # headers of this name
-        self._request_bytes = 0  # of memory for the address and the headers of the request that is open
+        self._is_queued, self._slice_left = False, 0  # whether parsing is queued; bytes left to parse in this call
+        self._framing = 0  # bytes outside a body, since its last byte
+        self._hosts = 0  # headers named Host
+        self._request_bytes = 0  # bytes of memory for the address and the headers of the open request
         self._held = 0  # bytes in the budget of all connections
-        self._seconds = self._ends = math.inf  # how long the client may take for what is awaited, and until when
-        self._unsent, self._unsent_since = 0, 0.0  # bytes when the time was last checked, and since when none was read
+        self._seconds = self._ends = math.inf  # time limit of the client for its next bytes, and when it ends
+        self._unsent, self._unsent_since = 0, 0.0  # bytes at the last check, and since when the client has read none
 
-    # What the event loop calls
+    # Callbacks of the event loop
 
     def connection_made(self, transport: Any) -> None:
         super().connection_made(transport)
@@ -245,13 +244,13 @@ class Connection(HttpToolsProtocol):
         self._parse()
 
     def end_if_late(self, now: float) -> None:
-        """Close the connection if its client has not sent or read in time; now: seconds of the event loop."""
+        """Close the connection if its client is late to send or read; now: seconds of the event loop."""
         unsent = _waiting_bytes(self.transport)
         if not 0 < self._unsent <= unsent:  # nothing waited before, or the client has read some of it
             self._unsent_since = now
         self._unsent = unsent
         if unsent and now - self._unsent_since >= UNREAD_SECONDS:
-            self.transport.abort()  # to close it would wait for the client
+            self.transport.abort()  # close() would wait for the client
         elif now >= self._ends:
             self.transport.close()
 
@@ -259,22 +258,22 @@ class Connection(HttpToolsProtocol):
 
     @property
     def _is_replying(self) -> bool:
-        """Whether a request whose headers have arrived is not answered."""
-        # The cycle is that of the latest request, and None without one.
+        """Whether a request has sent its headers and has no reply yet."""
+        # cycle belongs to the latest request, and is None without one.
         return self.cycle is not None and not self.cycle.response_complete  # type: ignore[redundant-expr]
 
     def _parse(self) -> None:
-        """Parse what has arrived, as far as requests may be parsed now."""
+        """Parse the bytes that arrived, as far as requests may be parsed now."""
         try:
             while self._unparsed and not self.transport.is_closing():
                 if not self._in_body and (self._is_replying or self.flow.write_paused):
                     break
-                if self._in_chunks and self._turn_left < len(END):
-                    self._wait_for_turn()
+                if self._in_chunks and self._slice_left < len(END):
+                    self._enqueue_parsing()
                     break
                 if not (cut := self._next_cut()):
                     break
-                del self._unparsed[: self._feed(cut)]
+                del self._unparsed[: self._parse_bytes(cut)]
         except _Refused as refused:
             self._refuse(refused.status, str(refused))
         else:
@@ -285,41 +284,41 @@ class Connection(HttpToolsProtocol):
         """Whether a body in chunks arrives, which may cost the parser a call for every few bytes."""
         return self._in_body and not self._body_left
 
-    def _wait_for_turn(self) -> None:
-        if not self._waits:
-            self._waits = True
-            self._connections.turns.wait(self._take_turn)
+    def _enqueue_parsing(self) -> None:
+        if not self._is_queued:
+            self._is_queued = True
+            self._connections.work_queue.enqueue(self._parse_slice)
 
-    def _take_turn(self) -> None:
-        self._waits, self._turn_left = False, TURN_BYTES
+    def _parse_slice(self) -> None:
+        self._is_queued, self._slice_left = False, SLICE_BYTES
         self._parse()
-        self._turn_left = 0
+        self._slice_left = 0
 
     def _next_cut(self) -> int:
-        """Return how many bytes to parse, so that at most one request ends, with the last of them. Raises _Refused."""
+        """Return how many bytes to parse. At most one request ends in them, at the last byte. Raises _Refused."""
         if self._in_body and self._body_left:
             cut = min(self._body_left, len(self._unparsed))
             self._body_left -= cut
             return cut
-        most = min(len(self._unparsed), self._turn_left) if self._in_body else len(self._unparsed)
+        most = min(len(self._unparsed), self._slice_left) if self._in_body else len(self._unparsed)
         found = self._unparsed.find(END, 0, most)
         cut = most if found < 0 else found + len(END)
         while found < 0 and cut and self._unparsed[cut - 1] in END and most - cut < len(END) - 1:
             cut -= 1  # the empty line may have arrived in part
         self._framing += cut
         if self._in_body:
-            self._turn_left -= cut
+            self._slice_left -= cut
         elif self._framing > HEADER_BYTES:
             raise _too_long()
         return cut
 
-    def _feed(self, count: int) -> int:
-        """Parse so many bytes; returns how many were parsed. Raises _Refused."""
+    def _parse_bytes(self, count: int) -> int:
+        """Parse so many bytes and return how many were parsed. Raises _Refused."""
         try:
             self.parser.feed_data(self._unparsed[:count])
             if self._framing > HEADER_BYTES:  # after a body in chunks, or between them
                 raise _too_long()
-        except httptools.HttpParserUpgrade as upgrade:  # it is not offered, and the request is answered without
+        except httptools.HttpParserUpgrade as upgrade:  # not offered; the request is answered without it
             return int(upgrade.args[0])
         except httptools.HttpParserError as error:
             if isinstance(error.__context__, _Refused):
@@ -335,7 +334,7 @@ class Connection(HttpToolsProtocol):
         self.scope[WATCH_CLIENT] = self._watch_client  # type: ignore[literal-required]
 
     def on_header(self, name: bytes, value: bytes) -> None:
-        if self._in_body:  # after a body in chunks; nobody reads such fields
+        if self._in_body:  # trailers of a body in chunks, which have no reader
             return
         name = name.lower()
         self.headers.append((name, value))
@@ -362,7 +361,7 @@ class Connection(HttpToolsProtocol):
         self.cycle.transport = _Reply(self.transport)  # type: ignore[assignment]
 
     def _check_request(self) -> None:
-        """Raise _Refused for a request that proxies and servers may understand in different ways."""
+        """Raise _Refused for a request that proxies and servers may parse in different ways."""
         version = self.parser.get_http_version()
         if version not in ("1.0", "1.1"):
             raise _Refused(400, f"HTTP/{version} is not served here; use HTTP/1.1")
@@ -389,13 +388,13 @@ class Connection(HttpToolsProtocol):
         if self.transport.is_closing():
             return
         self.flow.resume_reading()
-        self.cycle.body = bytearray()  # what the application did not ask for
+        self.cycle.body = bytearray()  # the application did not read these bytes
         if not self._in_body:
             self._forget_request()
         self._parse()
 
     def _forget_request(self) -> None:
-        """Free the memory of a request that is answered; the connection may be idle for long."""
+        """Free the memory of an answered request, because the connection may be idle for long."""
         self.cycle = self.scope = None  # type: ignore[assignment]
         self.url, self.headers, self._request_bytes = b"", [], 0
 
@@ -404,14 +403,14 @@ class Connection(HttpToolsProtocol):
         if self.transport.is_closing():
             self.loop.call_soon(leave)
             return lambda: None
-        self.flow.resume_reading()  # a long body pauses it, and the protocol then does not see that the client leaves
+        self.flow.resume_reading()  # a long body pauses reading, which hides the disconnect of the client
         self._leaving[leave] = None
         return partial(self._leaving.pop, leave, None)
 
     # The bounds
 
     def _settle(self) -> None:
-        """Let the bounds be those of the present state; a connection without a place for its bytes is closed."""
+        """Set the bounds for the present state. Close a connection whose bytes exceed the budget."""
         if self._is_refused or self.transport.is_closing():
             return
         flow = self.flow
@@ -435,12 +434,12 @@ class Connection(HttpToolsProtocol):
             self.loop.call_soon(self.transport.abort)  # the transport may be in the middle of a write
 
     def _await(self, seconds: float) -> None:
-        """Give the client so many seconds; those that it was given already count."""
+        """Set the time limit of the client. The same limit again does not restart the time."""
         if seconds != self._seconds:
             self._seconds, self._ends = seconds, self.loop.time() + seconds
 
     def _hold(self) -> None:
-        """Have a place in the budget for what the connection holds; raises Problem."""
+        """Update the budget with the bytes that the connection holds. Raises Problem if they do not fit."""
         size = len(self._unparsed) + self._framing + self._request_bytes
         if self.flow.write_paused:
             size += self.transport.get_write_buffer_size()
@@ -457,7 +456,7 @@ class Connection(HttpToolsProtocol):
     def _refuse(self, status: int, message: str) -> None:
         """Answer with an error and read no more requests.
 
-        What arrives is dropped for a while: to close the connection at once would lose the reply on its way.
+        Further bytes are dropped for a while, because closing the connection at once would lose the reply.
         """
         logger.info("an HTTP request was refused with %d: %s", status, message)
         self._is_refused = True
@@ -480,7 +479,7 @@ class Connection(HttpToolsProtocol):
 
 
 def _waiting_bytes(transport: Any) -> int:
-    """Return how many bytes the client has not taken, 0 if all are with the system, which takes some megabytes."""
+    """Return how many bytes the client has not read, or 0 if all are in the kernel's buffer, of some megabytes."""
     unsent: int = transport.get_write_buffer_size()
     if not unsent:
         return 0

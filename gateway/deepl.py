@@ -30,7 +30,7 @@ from lingon.language_tags import ServedPairs, primary
 from lingon.translation.v1 import translation_pb2 as pb
 
 API = "deepl"
-SECONDS_LEFT = 5  # that a document takes, as a client is told
+SECONDS_LEFT = 5  # seconds; estimate for clients of the time that a document takes
 
 
 class DeepLDocuments:
@@ -42,13 +42,13 @@ class DeepLDocuments:
         wanted: Callable[[Call], Awaitable[Wanted]],
         count: Callable[[str | None, int], None],
     ) -> None:
-        """wanted: reads the fields of a call; count: adds characters of a key."""
+        """wanted: returns the translation that a call asks for; count: adds characters of a key."""
         self._documents, self._wanted, self._count = documents, wanted, count
         self._running: set[asyncio.Task[None]] = set()
 
     async def upload(self, call: Call) -> Response:
-        """Take a document and begin to translate it."""
-        files, fields = self.place(), call.fields
+        """Store a document and start its translation."""
+        files, fields = self.kept_files(), call.fields
         if fields.file is None:
             raise Problem(400, "Parameter 'file' not specified.")
         given, content = fields.file
@@ -70,7 +70,7 @@ class DeepLDocuments:
         return JSONResponse({"document_id": kept.number.upper(), "document_key": secret})
 
     async def status(self, call: Call) -> Response:
-        """Tell the state of a document."""
+        """Return the state of a document."""
         kept = self._kept(call)
         found: dict[str, Any] = {"document_id": kept.number.upper(), "status": kept.status}
         if kept.status == TRANSLATED:
@@ -86,8 +86,8 @@ class DeepLDocuments:
         kept = self._kept(call)
         if kept.status != TRANSLATED:
             raise Problem(503, "the document is not translated yet", retry_after=SECONDS_LEFT)
-        content = await self.place().content(kept)
-        await self.place().remove(kept)
+        content = await self.kept_files().content(kept)
+        await self.kept_files().remove(kept)
         return Response(content, media_type="application/octet-stream")
 
     async def _translate(
@@ -100,9 +100,9 @@ class DeepLDocuments:
             await files.finish(kept, Path(found.name).suffix.lower(), found.content, found.characters)
             self._count(call.caller.key, found.characters)
             return
-        except Exception as error:  # each is an end that the client is to know of
+        except Exception as error:  # the client gets every error as the state of the document
             message = str(as_problem(error))
-        with suppress(Problem):  # the disk is full, as the log says
+        with suppress(Problem):  # the disk is full, which is logged
             await files.fail(kept, message)
 
     def _end(self, task: asyncio.Task[None], call: Call) -> None:
@@ -110,19 +110,19 @@ class DeepLDocuments:
         call.held.release()
 
     def _kept(self, call: Call) -> Kept:
-        """Return the document of a call, which must have its document_key."""
+        """Return the document of a call, which needs its document_key."""
         number, secret = call.request.path_params["number"].lower(), call.fields.text("document_key")
-        return self.place().find(number, API, call.holder, secret)
+        return self.kept_files().find(number, API, call.holder, secret)
 
-    def place(self) -> KeptFiles:
-        """Return where documents are kept; raises Problem without a folder for them."""
+    def kept_files(self) -> KeptFiles:
+        """Return the folder of documents. Raises Problem without one."""
         if self._documents.kept is None:
             raise Problem(400, "documents are not supported: the server has no folder for them")
         return self._documents.kept
 
 
 def _check_output_format(name: str, wanted: str) -> None:
-    """Raise Problem for a file that is to become one of another kind."""
+    """Raise Problem for a file that is to become one of another format."""
     suffix = Path(name).suffix.lower().removeprefix(".")
     if wanted and suffix and wanted.lower().removeprefix(".") != suffix:
         message = f"output_format must be that of the file, {suffix}, or be left out, got {wanted[:SHOWN]!r}"
@@ -130,15 +130,15 @@ def _check_output_format(name: str, wanted: str) -> None:
 
 
 def _check_other_language(source: str, wanted: Wanted) -> None:
-    """Raise Problem for a document in the target language, as there; in a variety of it, it stays as it is."""
+    """Raise Problem for a document in the target language, as DeepL does. A variety of it stays unchanged."""
     if source.lower() == wanted.target.lower():
         raise Problem(400, "Source and target language are equal.", field="target_lang")
 
 
-READ = "GET", "POST"  # clients ask for lists by both
-KEYS = 4096  # whose characters are counted: those used last
-MAX_TEXTS = 50  # of a request, as there
-NO_LIMIT = 10**12  # characters, which DeepL gives for an account without a limit
+READ = "GET", "POST"  # methods that clients use for lists
+KEYS = 4096  # keys with a count of characters, the latest ones
+MAX_TEXTS = 50  # texts of a request, as in DeepL's API
+NO_LIMIT = 10**12  # characters; DeepL's value for an account without a limit
 READ_LISTS = {
     "v2/glossaries": "glossaries",
     "v3/glossaries": "glossaries",
@@ -146,9 +146,9 @@ READ_LISTS = {
     "v3/style_rules": "style_rules",
     "v3/translation_memories": "translation_memories",
 }
-"""The lists of what is not supported by their paths, with the fields of their replies: they are empty.
+"""The lists of unsupported features by their paths, with the fields of their replies. The lists are empty.
 
-Tools ask for them before they translate, whether they use what is listed or not.
+Tools request them before they translate, even if they do not use them.
 """
 
 CHANGES = "POST", "PUT", "PATCH", "DELETE"
@@ -157,16 +157,16 @@ VARIETIES = {"en": ("EN-GB", "EN-US"), "pt": ("PT-BR", "PT-PT")}
 
 REFUSED = ("style_id", "custom_instructions", "translation_memory_id", "glossary_id", "glossary_ids", "style_rules")
 IGNORED = {"context": ("",), "outline_detection": ("", "1", "true")}
-"""Fields that change nothing here, and that a reply names, with the values that change nothing with DeepL either."""
+"""Fields without effect here, with values that have no effect with DeepL. A reply names fields with other values."""
 
-MODEL_TYPES = ("", "quality_optimized", "latency_optimized", "prefer_quality_optimized")  # the models are the same
-TAG_HANDLING_VERSIONS = ("", "v1", "v2")  # which change nothing
+MODEL_TYPES = ("", "quality_optimized", "latency_optimized", "prefer_quality_optimized")  # all use the same model
+TAG_HANDLING_VERSIONS = ("", "v1", "v2")  # all have the same effect
 UNTRANSLATED = {
     "source": "Value for 'source_lang' not supported",
     "target": "Value for 'target_lang' not supported",
     "": "Values for 'source_lang' and 'target_lang' not supported together",
 }
-"""Starts of the messages of pairs without a model, by their side: programs look for these words."""
+"""Starts of the messages for pairs without a model, by side. Programs search for these words."""
 
 FORMALITY = ("default", "prefer_more", "prefer_less")
 FORMATS = {"": pb.TEXT_FORMAT_PLAIN, "html": pb.TEXT_FORMAT_HTML, "xml": pb.TEXT_FORMAT_XML}
@@ -180,20 +180,18 @@ SPLITTING = {
 
 
 class UsedCharacters:
-    """The characters that were translated with each of the latest keys, since the start.
+    """The number of characters translated with each of the latest keys, since the start.
 
-    A server without keys takes any, so that neither their number nor their length may grow without a bound.
+    A server without keys accepts any. The number and the length of keys therefore need a bound.
     """
 
     def __init__(self, most: int = KEYS) -> None:
         self._most, self._by_digest = most, OrderedDict[str, int]()
 
     def of(self, key: str | None) -> int:
-        """Return the characters of a key."""
         return self._by_digest.get(digest_of(key or ""), 0)
 
     def add(self, key: str | None, characters: int) -> None:
-        """Count characters of a key."""
         digest = digest_of(key or "")
         self._by_digest[digest] = self._by_digest.pop(digest, 0) + characters
         if len(self._by_digest) > self._most:
@@ -201,7 +199,7 @@ class UsedCharacters:
 
 
 class DeepLApi:
-    """The routes of DeepL, also below /deepl/: some clients drop the path of their server URL, others keep it."""
+    """The routes of DeepL, also below /deepl/. Some clients drop the path of their server URL, others keep it."""
 
     name = "deepl"
     key_in_body = True
@@ -211,13 +209,14 @@ class DeepLApi:
         self._documents = DeepLDocuments(documents, self._wanted, self._used.add)
 
     def routes(self, endpoints: Endpoints) -> Iterable[Route]:
-        """Return the routes."""
         for root in ("", "/deepl"):
             for version in ("v2", "v3"):
                 yield endpoints.route(self, f"{root}/{version}/languages", self.languages, READ)
             yield endpoints.route(self, f"{root}/v2/translate", self.translate, READ)
             yield endpoints.route(self, f"{root}/v2/usage", self.usage, READ)
-            yield endpoints.route(self, f"{root}/v2/document", self._documents.upload, place=self._documents.place)
+            yield endpoints.route(
+                self, f"{root}/v2/document", self._documents.upload, check_files=self._documents.kept_files
+            )
             yield endpoints.route(self, f"{root}/v2/document/{{number}}", self._documents.status, READ)
             yield endpoints.route(self, f"{root}/v2/document/{{number}}/result", self._documents.download, READ)
             for path, listed in READ_LISTS.items():
@@ -235,7 +234,7 @@ class DeepLApi:
         return found or None
 
     def error(self, problem: Problem, request: Request) -> Response:
-        """Return {"message": text} with the status that DeepL has for it."""
+        """Return {"message": text} with DeepL's status for it."""
         status, message = problem.http_status_of_pair, str(problem)
         if isinstance(problem, Untranslated):
             message = f"{UNTRANSLATED[problem.side]}: {message}"
@@ -250,7 +249,6 @@ class DeepLApi:
         return response
 
     async def translate(self, call: Call) -> Response:
-        """Translate texts."""
         fields, texts = call.fields, call.fields.texts("text")
         if not texts:
             raise Problem(400, "Parameter 'text' not specified.")
@@ -265,7 +263,7 @@ class DeepLApi:
         return _reply({"translations": found}, fields)
 
     async def languages(self, call: Call) -> Response:
-        """List the languages of sources, or of targets. Some clients send the type as the body of a GET."""
+        """List the languages of sources or of targets. Some clients send the type as the body of a GET."""
         kind = call.fields.choice("type", ("source", "target"), "source")
         pairs = ServedPairs.of(await call.backend.models(call.caller))
         if kind == "source":
@@ -278,23 +276,23 @@ class DeepLApi:
         return _reply(list({each["language"]: each for each in found}.values()), call.fields)
 
     async def usage(self, call: Call) -> Response:
-        """Return how many characters were translated for this key since the start."""
+        """Return how many characters were translated with this key since the start."""
         return _reply({"character_count": self._used.of(call.caller.key), "character_limit": NO_LIMIT}, call.fields)
 
     async def empty_list(self, listed: str, call: Call) -> Response:
-        """Return a list of what is not supported; listed: what it has."""
+        """Return an empty list of an unsupported feature; listed: the field of the list."""
         return _reply({listed: []}, call.fields)
 
     async def refused(self, what: str, call: Call) -> Response:
-        """Refuse what is not supported. Not with 501: the official clients repeat every 5xx, a quarter minute long."""
+        """Refuse an unsupported feature. The official clients repeat every 5xx for 15 seconds, so the status is 400."""
         raise Problem(400, f"{what.replace('_', ' ')} are not supported")
 
     async def not_found(self, listed: str, call: Call) -> Response:
-        """Refuse a thing of an empty list, or a change of it."""
+        """Refuse an item of an empty list, or a change of it."""
         raise Problem(404, f"there is none of this ID: {listed.replace('_', ' ')} are not supported")
 
     async def _wanted(self, call: Call) -> Wanted:
-        """Return how texts or documents are to be translated; raises Problem for what cannot be done."""
+        """Return how texts or documents are to be translated. Raises Problem for invalid fields."""
         return await if_unchanged(call.backend, self._read(call.fields), call.caller)
 
     def _read(self, fields: Fields) -> Wanted:
@@ -324,13 +322,13 @@ class DeepLApi:
 
 
 def _tag(code: str) -> str:
-    """Return the tag of a code, such as en-GB of EN-GB."""
+    """Return the tag of a code, such as en-GB for EN-GB."""
     language, dash, rest = code.partition("-")
     return f"{language.lower()}{dash}{rest}"
 
 
 def _named(fields: Fields) -> Mapping[str, str]:
-    """Return the fields of a translation that a reply has if the request has them."""
+    """Return the fields of a request that the reply repeats with each translation."""
     found = {}
     if fields.text("model_type"):
         found["model_type_used"] = fields.text("model_type").removeprefix("prefer_")

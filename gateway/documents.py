@@ -1,7 +1,7 @@
-"""Files to translate: read and written in processes of their own, and kept until they are fetched.
+"""Files to translate, read and written in separate processes, and kept until they are fetched.
 
-There are as many processes as places, which callers get in turn. A kept file belongs to the API and to the caller that
-sent it.
+The number of processes is bounded, and callers use them round-robin. A kept file belongs to the API and to the caller
+that sent it.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from lingon.gateway.problem import Problem
 from lingon.gateway.translate import Wanted, detect, translate
 from lingon.translation.v1 import translation_pb2 as pb
 
-PIECE_BYTES = 65_536  # of a message, after which the process has to read before more is sent
-RETRY_SECONDS = 1.0  # after which a document for which there was no place may be sent again
+PIECE_BYTES = 65_536  # bytes of a message; the process has to read them before more are sent
+RETRY_SECONDS = 1.0  # seconds; after them a document that was refused with QUEUE_FULL may be sent again
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class DocumentLimits:
-    """What documents may take.
+    """The bounds of work on documents.
 
-    processes: at once; memory: bytes of each, beside what Python takes
+    processes: number of them; memory: bytes of each, beside the memory of Python
     computing: seconds of processor time to read a file, and again to write it
-    waiting: files that wait for a place to be read, but for patient ones; those of one caller are half of them at most
+    waiting: files that wait to be read, without patient ones; half of them at most are of one caller
     """
 
     processes: int = 2
@@ -56,9 +56,9 @@ class DocumentLimits:
 class File:
     """A file to translate.
 
-    target: the language to translate to, for files that say it
+    target: the target language, for formats that name it
     owner: see Caller
-    column: of a table, its name or its number; empty if it was not given
+    column: name or number of the column of a table; empty if it was not given
     """
 
     name: str
@@ -70,7 +70,7 @@ class File:
 
 @dataclass(frozen=True, slots=True)
 class ReadFile:
-    """What a file has to translate; its name has a suffix, and its texts have options; characters: of its texts."""
+    """The content of a file. `file.name` has a suffix, and `options` apply to `texts`; characters: their number."""
 
     file: File
     texts: Sequence[str]
@@ -88,20 +88,20 @@ class WrittenFile:
 
 
 class DocumentProcesses:
-    """Reads and writes documents in processes of their own, which end when one passes its limits.
+    """The processes that read and write documents. A process ends if it exceeds its limits.
 
     Belongs to the event loop. Cancelling a task ends the process that works for it.
     """
 
     def __init__(self, limits: DocumentLimits | None = None) -> None:
         self._limits = limits or DocumentLimits()
-        self._places = Places(self._limits.processes, self._limits.waiting)
+        self._slots = Slots(self._limits.processes, self._limits.waiting)
         self._idle: list[asyncio.subprocess.Process] = []
 
     async def read(self, file: File, *, patient: bool = False) -> ReadFile:
-        """Return what a file has to translate; raises Problem.
+        """Return the content of a file. Raises Problem.
 
-        patient: whether it waits for a place however many others do
+        patient: whether it waits even if the queue is full
         """
         name, texts, characters = await self._ask(file, READ, patient=patient)
         found = pb.TranslateRequest.FromString(texts)
@@ -109,22 +109,22 @@ class DocumentProcesses:
         return ReadFile(named, found.texts, found.text, int(characters), len(texts))
 
     async def write(self, file: File, translations: Sequence[str]) -> WrittenFile:
-        """Return a file with the translations of its texts; raises Problem.
+        """Return a file with the translations of its texts. Raises Problem.
 
-        It waits for a place however many others do: its translations are done.
+        It waits even if the queue is full, because its translations are done.
         """
         translated = pb.TranslateRequest(texts=translations).SerializeToString()
         written, *notes = await self._ask(file, WRITE, translated, patient=True)
         return WrittenFile(written, tuple(note.decode() for note in notes))
 
     async def close(self) -> None:
-        """End the processes that have nothing to do; cancelled tasks end the others."""
+        """End idle processes. The others end when their tasks are cancelled."""
         while self._idle:
             await _end(self._idle.pop())
 
     async def _ask(self, file: File, operation: bytes, *more: bytes, patient: bool) -> list[bytes]:
-        """Return what an operation of a process returns."""
-        async with self._places.place(file.owner, patient=patient):
+        """Return the reply of a process to an operation."""
+        async with self._slots.slot(file.owner, patient=patient):
             process = await self._process()
             try:
                 reply = await _exchange(
@@ -152,7 +152,7 @@ class DocumentProcesses:
         raise Problem(400, message, field="file")
 
     async def _process(self) -> asyncio.subprocess.Process:
-        """Return a process that waits for a message; raises LingonError if none can be started."""
+        """Return an idle process. Raises LingonError if none can be started."""
         while self._idle:
             process = self._idle.pop()
             if process.returncode is None:
@@ -165,11 +165,11 @@ class DocumentProcesses:
                 stdin=asyncio.subprocess.PIPE,
                 stdout=asyncio.subprocess.PIPE,
             )
-        except OSError as error:  # out of memory, of processes or of open files
+        except OSError as error:  # no memory, too many processes or too many open files
             raise LingonError(f"no process for documents could be started: {error.strerror}") from None
 
     def _ended(self, code: int) -> LingonError:
-        """Return the error of a document whose process has ended with this code."""
+        """Return the error of a document after its process ended with this code."""
         if code == OUT_OF_MEMORY:
             return Problem(400, f"the file takes more than {self._limits.memory >> 20} MiB of memory", field="file")
         if code == -signal.SIGXCPU:
@@ -178,7 +178,7 @@ class DocumentProcesses:
 
 
 async def _exchange(process: asyncio.subprocess.Process, *parts: bytes) -> list[bytes]:
-    """Send a message and return the parts of the reply; raises EOFError or OSError if the process ends."""
+    """Send a message and return the parts of the reply. Raises EOFError or OSError if the process ends."""
     source, sink = process.stdout, process.stdin
     assert source is not None
     assert sink is not None
@@ -197,29 +197,29 @@ async def _end(process: asyncio.subprocess.Process) -> None:
     await process.wait()
 
 
-class Places:
-    """Gives places to callers in turn, and to the tasks of one caller in their order.
+class Slots:
+    """A bounded number of slots, given to callers round-robin, and to the tasks of one caller in order.
 
-    One place stays for others: a caller has all but one at most. Half of the tasks that may wait are of one caller;
-    patient ones are not counted.
+    A caller has all slots but one at most. At most half of the waiting tasks are of one caller. Patient tasks do not
+    count.
     """
 
-    def __init__(self, places: int, most: int) -> None:
-        """most: tasks that wait."""
-        self._free, self._own, self._most = places, max(places - 1, 1), most
+    def __init__(self, slots: int, most: int) -> None:
+        """most: bound of the waiting tasks."""
+        self._free, self._own, self._most = slots, max(slots - 1, 1), most
         self._held, self._counted = Counter[str](), Counter[str]()
         self._waiting = OrderedDict[str, deque[asyncio.Future[None]]]()
 
     @asynccontextmanager
-    async def place(self, owner: str, *, patient: bool = False) -> AsyncIterator[None]:
-        """Hold a place until the block ends; raises Problem 503 if too many wait, unless the task is patient."""
-        if self._free and self._held[owner] < self._own:  # then none of its other tasks waits
+    async def slot(self, owner: str, *, patient: bool = False) -> AsyncIterator[None]:
+        """Hold a slot until the block ends. Raises Problem 503 if too many tasks wait, unless the task is patient."""
+        if self._free and self._held[owner] < self._own:  # no other task of the owner waits then
             self._take(owner)
         elif patient:
-            await self._turn(owner)
+            await self._wait(owner)
         else:
             with self._count(owner):
-                await self._turn(owner)
+                await self._wait(owner)
         try:
             yield
         finally:
@@ -227,7 +227,7 @@ class Places:
 
     @contextmanager
     def _count(self, owner: str) -> Iterator[None]:
-        """Count a task that waits; raises Problem 503 if too many wait, or too many of this caller."""
+        """Count a task that waits. Raises Problem 503 if too many wait, or too many of this caller."""
         waiting, own = self._counted.total(), self._counted[owner]
         if waiting >= self._most or own >= max(self._most // 2, 1):
             shown = f"{waiting} documents" if waiting >= self._most else f"{own} documents of this caller"
@@ -241,15 +241,15 @@ class Places:
             if not self._counted[owner]:
                 del self._counted[owner]
 
-    async def _turn(self, owner: str) -> None:
-        turn = asyncio.get_running_loop().create_future()
-        self._waiting.setdefault(owner, deque()).append(turn)
+    async def _wait(self, owner: str) -> None:
+        waiter = asyncio.get_running_loop().create_future()
+        self._waiting.setdefault(owner, deque()).append(waiter)
         try:
-            await turn
+            await waiter
         except asyncio.CancelledError:
-            if turn.cancelled():
-                self._leave(owner, turn)
-            else:  # it has got its place meanwhile
+            if waiter.cancelled():
+                self._leave(owner, waiter)
+            else:  # it received its slot before the cancel arrived
                 self._give_back(owner)
             raise
 
@@ -257,35 +257,35 @@ class Places:
         self._free -= 1
         self._held[owner] += 1
 
-    def _leave(self, owner: str, turn: asyncio.Future[None]) -> None:
+    def _leave(self, owner: str, waiter: asyncio.Future[None]) -> None:
         own = self._waiting[owner]
-        own.remove(turn)
+        own.remove(waiter)
         if not own:
             del self._waiting[owner]
 
     def _give_back(self, owner: str) -> None:
-        """Free a place, and give it to the next caller that may have one more."""
+        """Free a slot, and pass it to the next caller that may have one more."""
         self._free += 1
         self._held[owner] -= 1
         if not self._held[owner]:
             del self._held[owner]
         for each in self._waiting:
             if self._held[each] < self._own:
-                turn = next((turn for turn in self._waiting[each] if not turn.cancelled()), None)
-                if turn is not None:
+                waiter = next((waiter for waiter in self._waiting[each] if not waiter.cancelled()), None)
+                if waiter is not None:
                     self._waiting.move_to_end(each)
-                    self._leave(each, turn)
+                    self._leave(each, waiter)
                     self._take(each)
-                    turn.set_result(None)
+                    waiter.set_result(None)
                     return
 
 
-KEEP_SECONDS = 3600.0  # for which a file is kept that nobody fetches
-MOST_BYTES = 2**28  # of all files that are kept; those of one caller have a quarter of it
-LEAST_BYTES = 16_384  # that a file counts
-ROOM_SECONDS = 60.0  # after which a file for which there was no room is tried again
-REMOVE_SECONDS = 60.0  # between two looks for old files
-RECORD, CONTENT = "record.json", "content"  # the files of a folder
+KEEP_SECONDS = 3600.0  # seconds; a file that is not fetched is then removed
+MOST_BYTES = 2**28  # bytes of all kept files; one caller has a quarter of them at most
+LEAST_BYTES = 16_384  # bytes; smallest size that a file counts
+ROOM_SECONDS = 60.0  # seconds; after them a file that did not fit may be sent again
+REMOVE_SECONDS = 60.0  # seconds between two searches for old files
+RECORD, CONTENT = "record.json", "content"  # names of the files in a folder
 NUMBER = re.compile(r"[0-9a-f]{32}")
 TRANSLATING, TRANSLATED, ERROR = "translating", "done", "error"
 logger = logging.getLogger(__name__)
@@ -294,13 +294,13 @@ Result = TypeVar("Result")
 
 @dataclass(kw_only=True, slots=True)
 class Kept:
-    """A file that is kept.
+    """A kept file.
 
-    api: name of the API that it came by; owner: see Caller
-    secret: digest of what its caller must show beside the key; empty if nothing
+    api: name of its API; owner: see Caller
+    secret: digest of the secret that its caller sends beside the key; empty without one
     made: time of its upload, in seconds since 1970
-    status: TRANSLATING, TRANSLATED or ERROR; message: what was wrong
-    suffix: of its name; characters: of its texts
+    status: TRANSLATING, TRANSLATED or ERROR; message: the error
+    suffix: suffix of its name; characters: number of characters in its texts
     size: bytes that it counts
     """
 
@@ -317,14 +317,14 @@ class Kept:
 
 
 class KeptFiles:
-    """Files in folders of their own, for the user of the server only. All are known here, so that no folder is listed.
+    """Files, each in its own folder, readable only for the user of the server. All are indexed in memory.
 
-    The names of files say nothing of what they hold. A restart forgets nothing that was finished. One thread works on
-    the disk, in the order of the calls: a file is not read before it is written, nor written after it is removed.
+    The name of a folder does not depend on the content. Finished files survive a restart. One thread accesses the disk,
+    in the order of the calls: a file is written before it is read, and is never written after its removal.
     """
 
     def __init__(self, folder: Path, clock: Callable[[], float] = time.time) -> None:
-        """Raises SettingsError for a folder that cannot be used. Files that are not whole are removed."""
+        """Load the kept files and remove incomplete ones. Raises SettingsError for a folder that cannot be used."""
         self._folder, self._clock = folder, clock
         self._disk = ThreadPoolExecutor(1, "kept-files")
         self._files: dict[str, Kept] = {}  # the oldest first
@@ -344,9 +344,9 @@ class KeptFiles:
             self._add(kept)
 
     async def begin(self, api: str, caller: Caller, size: int, secret: str = "") -> Kept:
-        """Keep a place for the translation of a file of so many bytes; raises Problem if there is no room.
+        """Reserve room for the translation of a file of so many bytes. Raises Problem if it does not fit.
 
-        secret: what its caller must show beside the key
+        secret: a secret that its caller will send beside the key
         """
         size, digest = max(size, LEAST_BYTES), digest_of(secret) if secret else ""
         self._check_room(caller.owner, size)
@@ -361,7 +361,7 @@ class KeptFiles:
         return kept
 
     async def finish(self, kept: Kept, suffix: str, content: bytes, characters: int) -> None:
-        """Keep a translation; raises Problem if there is no room, or if the file was removed meanwhile."""
+        """Store a translation. Raises Problem if it does not fit, or if the file was removed meanwhile."""
         if kept.number not in self._files:
             raise _no_file()
         more = max(len(content), LEAST_BYTES) - kept.size
@@ -372,16 +372,16 @@ class KeptFiles:
         await self._write(kept, content)
 
     async def fail(self, kept: Kept, message: str) -> None:
-        """Keep what was wrong with a file, unless it was removed meanwhile."""
+        """Store the error of a file, unless the file was removed meanwhile."""
         if kept.number in self._files:
             self._resize(kept, LEAST_BYTES)
             kept.status, kept.message = ERROR, message
             await self._write(kept)
 
     def find(self, number: str, api: str, caller: Caller, secret: str = "") -> Kept:
-        """Return a file of this API and caller; raises Problem 404.
+        """Return a file of this API and caller. Raises Problem 404.
 
-        A caller without a key, whom only a server without keys lets in, may have any.
+        A caller without a key can only call a server without keys, and may read any file.
         """
         kept = self._files.get(number)
         if (
@@ -395,27 +395,26 @@ class KeptFiles:
         return kept
 
     async def content(self, kept: Kept) -> bytes:
-        """Return a translation; raises Problem 404."""
+        """Return a translation. Raises Problem 404."""
         try:
             return await self._on_disk((self._folder / kept.number / CONTENT).read_bytes)
         except OSError:
             raise _no_file() from None
 
     async def remove(self, kept: Kept) -> None:
-        """Remove a file."""
         if self._files.pop(kept.number, None) is not None:
             self._count(kept, -kept.size)
             await self._on_disk(lambda: _remove(self._folder / kept.number))
 
     async def remove_old_ones(self) -> None:
-        """Remove them from time to time, until it is cancelled."""
+        """Remove old files from time to time, until cancelled."""
         while True:
             for kept in [kept for kept in self._files.values() if self._is_old(kept)]:
                 await self.remove(kept)
             await asyncio.sleep(REMOVE_SECONDS)
 
     def _is_old(self, kept: Kept) -> bool:
-        return abs(self._clock() - kept.made) > KEEP_SECONDS  # made later than now: the clock was set back
+        return abs(self._clock() - kept.made) > KEEP_SECONDS  # made in the future: the clock was set back
 
     def _add(self, kept: Kept) -> None:
         self._files[kept.number] = kept
@@ -436,7 +435,7 @@ class KeptFiles:
             raise _no_room()
 
     async def _write(self, kept: Kept, content: bytes | None = None) -> None:
-        """Write what is known of a file, and its translation before it; raises Problem if the disk is full."""
+        """Write the translation of a file, then its record. Raises Problem if the disk is full."""
         try:
             await self._on_disk(lambda: _write(self._folder / kept.number, kept, content))
         except OSError as error:
@@ -445,7 +444,7 @@ class KeptFiles:
             raise _no_room() from None
 
     async def _on_disk(self, work: Callable[[], Result]) -> Result:
-        """Return what work on the disk returns; it is done even if the task is cancelled."""
+        """Return the result of work on the disk, which completes even if the task is cancelled."""
         return await asyncio.shield(asyncio.get_running_loop().run_in_executor(self._disk, work))
 
 
@@ -466,7 +465,7 @@ def _write(folder: Path, kept: Kept, content: bytes | None) -> None:
 
 
 def _read(folder: Path) -> Kept | None:
-    """Return the file of a folder; None if it is not whole."""
+    """Return the record of a folder, or None if it is incomplete."""
     try:
         found = json.loads((folder / RECORD).read_bytes())
         kept = Kept(**found)
@@ -485,11 +484,11 @@ def _remove(path: Path) -> None:
 
 @dataclass(frozen=True, slots=True)
 class TranslatedFile:
-    """A file that was translated.
+    """A translated file.
 
-    name: of the file, with a suffix
-    characters: of its texts
-    detected: its language if that was detected; empty if it was given, or the file has no text
+    name: file name, with a suffix
+    characters: number of characters in its texts
+    detected: its detected language; empty if the language was given, or the file has no text
     notes: lines about it, such as its encoding
     """
 
@@ -501,16 +500,16 @@ class TranslatedFile:
 
 
 class Documents:
-    """What APIs do with files.
+    """Translation of files for the APIs.
 
-    kept: the files that are kept; None if there is no folder for them
+    kept: the kept files, or None without a folder for them
     """
 
     def __init__(self, processes: DocumentProcesses, kept: KeptFiles | None = None) -> None:
         self._processes, self.kept = processes, kept
 
     def check_kind(self, name: str) -> None:
-        """Raise Problem for the name of a file of a kind that is not read; one without a suffix may be of any kind."""
+        """Raise Problem for the name of a file of an unknown format. A name without a suffix is accepted."""
         try:
             if Path(name).suffix:
                 check_suffix(name)
@@ -520,10 +519,10 @@ class Documents:
     async def translate(
         self, call: Call, name: str, content: bytes, wanted: Wanted, column: str = ""
     ) -> TranslatedFile:
-        """Return the translation of a file; raises Problem for one that cannot be read.
+        """Return the translation of a file. Raises Problem for one that cannot be read.
 
-        column: of a table, its name or its number; empty if it was not given
-        If its language is not given, it is detected once: a single text may be too short for that.
+        column: name or number of the column of a table; empty if it was not given
+        A language that is not given is detected once for the file, because a single text may be too short.
         """
         file = File(name, content, wanted.target, call.holder.owner, column)
         async with _limited(call.backend.timeout, "read"):
@@ -546,7 +545,7 @@ class Documents:
 
 @asynccontextmanager
 async def _limited(seconds: float, done: str) -> AsyncIterator[None]:
-    """Bound the time of work on a file, waiting included; raises Problem 504."""
+    """Bound the time of work on a file, waiting included. Raises Problem 504."""
     try:
         async with asyncio.timeout(seconds):
             yield

@@ -1,4 +1,4 @@
-"""What every request passes: its body, its caller, its time, its errors in the shape of its API, its metrics."""
+"""The common steps of all requests: body, caller, time limit, errors in the form of the API, metrics."""
 
 from __future__ import annotations
 
@@ -37,8 +37,8 @@ from lingon.gateway.problem import Problem, problem_of
 from lingon.status import REQUEST_ID, request_id_from
 
 HEADERS = {"x-server-timeout": 1.0, "x-envoy-expected-rq-timeout-ms": 0.001}
-"""The headers, and the seconds of their unit. Google's client libraries send the first one; Envoy sends the second one
-with the time after which it answers 504 itself.
+"""The headers of time limits, with the seconds of their unit. Google's client libraries send the first one. Envoy sends
+the second one, with the time after which Envoy answers 504 itself.
 """
 
 NUMBER = re.compile(r"[0-9]{1,9}(\.[0-9]{1,9})?", re.ASCII)
@@ -46,7 +46,7 @@ LEAST_SECONDS = 0.001
 
 
 def client_timeout(headers: Mapping[str, str]) -> float | None:
-    """Return the seconds that a client waits, None if it does not say so; raises Problem for what is no such time."""
+    """Return the seconds that a client waits, or None if it sends no limit. Raises Problem for an invalid one."""
     return min((_seconds(name, headers[name]) for name in HEADERS if name in headers), default=None)
 
 
@@ -59,14 +59,14 @@ def _seconds(name: str, value: str) -> float:
 
 
 WATCH_CLIENT = "lingon.watch_client"
-"""Key of the scope of a request: a WatchClient."""
+"""The key in the scope of a request of a WatchClient."""
 
 WatchClient = Callable[[Callable[[], None]], Callable[[], None]]
-"""Takes what to call when the client disconnects, at once if it has; returns what ends that. A task that waits for the
-message of ASGI would cost every request time."""
+"""Registers a function to call when the client disconnects, or at once if it has; returns a function to remove it. A
+task that waits for the message of ASGI would cost every request time."""
 
 PRIVATE = {"cache-control": "no-store", "x-content-type-options": "nosniff"}
-"""Headers of all replies: they are for one caller, and no browser is to guess what they are."""
+"""Headers of all replies: they are for one caller, and no browser may guess their type."""
 
 Result = TypeVar("Result")
 logger = logging.getLogger(__name__)
@@ -74,9 +74,9 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Call:
-    """A request whose body has been read.
+    """A request with its body.
 
-    holder: of its files and turns: the caller, without its key if the server needs none
+    holder: the owner of its files and slots: the caller, without its key if the server needs none
     """
 
     request: Request
@@ -91,8 +91,8 @@ class Call:
 class Api(Protocol):
     """An API of the gateway.
 
-    name: for metrics, and the option that chooses APIs
-    key_in_body: whether the API key may be a field of the body, which is then read to know the caller
+    name: label of metrics, and value of the option that selects APIs
+    key_in_body: whether the API key may be a field of the body, which is then read before the key is checked
     """
 
     name: str
@@ -102,23 +102,23 @@ class Api(Protocol):
         """Return the routes."""
 
     def key_of(self, request: Request, fields: Fields) -> str | None:
-        """Return the API key of a request; None if it has none."""
+        """Return the API key of a request, or None if it has none."""
 
     def error(self, problem: Problem, request: Request) -> Response:
         """Return the reply to a request with an error."""
 
 
 class Streamed(StreamingResponse):
-    """A reply whose body arises while it is sent; closes it at the end, also if the client has left."""
+    """A reply whose body is generated while it is sent. It closes its iterator, even if the client disconnects."""
 
     ended: Callable[[], None]
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
-        """See ASGI. Without the task group of Starlette, whose first one loads modules for a quarter of a second."""
+        """See ASGI. Avoids the task group of Starlette, because the first one loads modules for 250 ms."""
         try:
             async with aclosing(self.body_iterator):  # type: ignore[type-var]
                 await _until_disconnect(scope, self.stream_response(send))
-        except Problem:  # the client has left
+        except Problem:  # the client disconnected
             pass
         finally:
             self.ended()
@@ -129,10 +129,10 @@ Handler = Callable[[Call], Awaitable[Response]]
 
 @dataclass(frozen=True, slots=True)
 class Endpoints:
-    """Makes routes of handlers.
+    """The routes of handlers.
 
-    callers: those whose keys are known; limits: of bodies; budget: what all of them hold
-    origins: whose pages may call, or "*"
+    callers: cache of accepted keys; limits: bounds of bodies; budget: bound of all bodies together
+    origins: origins of pages that may call, or "*"
     """
 
     backend: Backend
@@ -149,7 +149,7 @@ class Endpoints:
         handler: Handler,
         methods: tuple[str, ...] = ("POST",),
         *,
-        place: Callable[[], object] | None = None,
+        check_files: Callable[[], object] | None = None,
         message: bool = False,
         public: bool = False,
         linked: bool = False,
@@ -157,24 +157,24 @@ class Endpoints:
     ) -> Route:
         """Return a route.
 
-        place: for a route whose body has a file, raises Problem before it is read if there is no place for files
+        check_files: raises Problem before a body with a file is read, if files cannot be stored
         message: whether its body is a message of JSON, which has no fields
         public: whether callers need no key
         linked: whether pages of other origins may link to it
-        method: the one that a request calls once and at once; if it would be refused, the body is not read
+        method: the method that a request calls first; if the server would refuse the call, the body is not read
         """
-        endpoint = _Endpoint(self, api, handler, place, message, public, linked, method)
+        endpoint = _Endpoint(self, api, handler, check_files, message, public, linked, method)
         return Route(path, endpoint.run, methods=list(methods), name=getattr(handler, "__name__", None))
 
 
 @dataclass(frozen=True, slots=True)
 class _Endpoint:
-    """Answers the requests of a route; place and the others below it: see `Endpoints.route`."""
+    """The handler of a route; check_files and the fields after it: see `Endpoints.route`."""
 
     shared: Endpoints
     api: Api
     handler: Handler
-    place: Callable[[], object] | None
+    check_files: Callable[[], object] | None
     message: bool
     public: bool
     linked: bool
@@ -201,13 +201,13 @@ class _Endpoint:
         return response
 
     async def _answer(self, request: Request) -> Response:
-        """Return the reply to a request, also one that ends with an error."""
+        """Return the reply to a request, even if it fails."""
         request_id = request_id_from(request.headers.get(REQUEST_ID, ""))
         caller = Caller(None, _ascii(request.client.host) if request.client else "", request_id)
         held = HeldBody(self.shared.budget, caller.address)
         try:
             response = await self._handle(request, caller, held)
-        except asyncio.CancelledError:  # the server stops, and the request has had its time
+        except asyncio.CancelledError:  # the server stops, and the time limit of the request is over
             task = asyncio.current_task()
             assert task is not None
             task.uncancel()
@@ -225,22 +225,22 @@ class _Endpoint:
         self._check_site(request)
         seconds = client_timeout(request.headers)
         deadline = None if seconds is None else time.monotonic() + seconds
-        if self.place is not None:
-            self.place()
+        if self.check_files is not None:
+            self.check_files()
         key = self.api.key_of(request, Fields(query_fields(request)))
         caller = replace(caller, key=key, deadline=deadline)
         known = await self._is_known(caller)
         if self.method is not None:
             self.shared.backend.check_load(self.method, caller)
         limits = self.shared.limits
-        most = limits.plain if self.place is None else limits.with_file
+        most = limits.plain if self.check_files is None else limits.with_file
         body = await read_body(request, most, held, None if known else held.count_without_key)
         if self.message or has_json(request, body):
             body = without_mark(body)
             count_values(body, held)
         fields = fields_of(request, b"" if self.message else body)
         if fields.file is not None:
-            body = b""  # the file is kept once
+            body = b""  # the file is not stored twice
         caller = replace(caller, key=self.api.key_of(request, fields))
         if not known:
             await self.shared.callers.check(caller)
@@ -249,9 +249,9 @@ class _Endpoint:
         return await _until_disconnect(request.scope, self.handler(call))
 
     async def _is_known(self, caller: Caller) -> bool:
-        """Whether a caller may call; False if it may have its key in the body. Raises ServerError.
+        """Return whether a caller may call, or False if its key may be in the body. Raises ServerError.
 
-        The key of the request is that of its headers and query.
+        The key is from the headers or the query.
         """
         if self.public:
             return True
@@ -261,10 +261,10 @@ class _Endpoint:
         return True
 
     def _check_site(self, request: Request) -> None:
-        """Refuse a call that a browser makes for a page of another origin; raises Problem.
+        """Refuse a call that a browser makes for a page of another origin. Raises Problem.
 
-        The page could not read the reply, and yet it would make the server work. Browsers tell localhost and all hosts
-        with HTTPS where a call is from, extensions aside, whose origins have schemes of their own.
+        The page could not read the reply, but the server would do the work. Browsers send Sec-Fetch-Site to localhost
+        and to all hosts with HTTPS. Extensions have origins with other schemes.
         """
         headers = request.headers
         origin, origins = headers.get("origin", ""), self.shared.origins
@@ -278,7 +278,7 @@ class _Endpoint:
 
 
 def as_problem(error: Exception) -> Problem:
-    """Return the problem of an error of a handler; logs one that the caller cannot have caused."""
+    """Return the problem of an error of a handler. Errors that the caller cannot have caused are logged."""
     if isinstance(error, Problem):
         return error
     if isinstance(error, ServerError):
@@ -293,7 +293,7 @@ def as_problem(error: Exception) -> Problem:
 
 
 async def _until_disconnect(scope: Scope, work: Awaitable[Result]) -> Result:
-    """Return what work returns, or cancel it when the client disconnects: its rows are then free for others."""
+    """Return the result of work, or cancel it when the client disconnects, which frees its rows for others."""
     own, gone = asyncio.current_task(), False
     assert own is not None
 
@@ -316,7 +316,7 @@ async def _until_disconnect(scope: Scope, work: Awaitable[Result]) -> Result:
 
 
 def _ascii(address: str) -> str:
-    """Return an address that fits a header; a proxy may pass on anything that a client calls its address."""
+    """Return an address that fits a header. A proxy may forward any text as the address of a client."""
     return address.encode("ascii", "replace").decode()
 
 

@@ -20,7 +20,7 @@ from lingon.source_language import DECIDED, TextLanguage
 from lingon.translation.v1 import translation_pb2 as pb
 
 READ = "GET", "POST"
-V2_TEXTS, V3_TEXTS = 128, 1024  # of a request, as there
+V2_TEXTS, V3_TEXTS = 128, 1024  # texts of a request, as in Google's API
 PARENT = "/v3/{parent:path}"
 V3_REFUSED = ("glossaryConfig", "transliterationConfig")
 REASONS = {400: "invalid", 401: "authError", 403: "forbidden", 404: "notFound", 429: "rateLimitExceeded"}
@@ -33,7 +33,6 @@ class GoogleApi:
     key_in_body = False
 
     def routes(self, endpoints: Endpoints) -> Iterable[Route]:
-        """Return the routes."""
         v2 = "/language/translate/v2"
         yield endpoints.route(self, v2, self.translate_v2, READ)
         yield endpoints.route(self, f"{v2}/languages", self.languages_v2, READ)
@@ -47,14 +46,13 @@ class GoogleApi:
         return request.headers.get("x-goog-api-key") or fields.text("key") or bearer(request)
 
     def error(self, problem: Problem, request: Request) -> Response:
-        """Return Google's form of an error."""
         status, message = problem.http_status_of_pair, str(problem)
         detail = {"message": message, "domain": "global", "reason": REASONS.get(status, "backendError")}
         error = {"code": status, "message": message, "errors": [detail], "status": problem.status}
         return json_error(status, json.dumps({"error": error}).encode(), problem)
 
     async def translate_v2(self, call: Call) -> Response:
-        """Translate texts; without a format they are HTML."""
+        """Translate texts, which are HTML unless the format says otherwise."""
         fields, texts = call.fields, _texts_v2(call.fields)
         markup = fields.choice("format", ("html", "text"), "html") == "html"
         source, target = tag_of_google(fields.text("source")), _target(fields.text("target"))
@@ -63,7 +61,7 @@ class GoogleApi:
         return JSONResponse({"data": {"translations": _translations(results, detected)}})
 
     async def languages_v2(self, call: Call) -> Response:
-        """List the languages, with names if a target is given, in which they are named: English alone is known."""
+        """List the languages, with names if a target is given. The names are English in every case."""
         pairs = ServedPairs.of(await call.backend.models(call.caller))
         target = call.fields.text("target")
         tags = sorted({*pairs.sources, *pairs.targets})
@@ -71,12 +69,11 @@ class GoogleApi:
         return JSONResponse({"data": {"languages": named}})
 
     async def detect_v2(self, call: Call) -> Response:
-        """Return the languages of texts."""
         found = await likeliest(call.backend, _texts_v2(call.fields), call.caller)
         return JSONResponse({"data": {"detections": [[_detection(each)] for each in found]}})
 
     async def translate_v3(self, call: Call) -> Response:
-        """Translate contents; without a MIME type they are HTML."""
+        """Translate contents, which are HTML unless the MIME type says otherwise."""
         fields = call.fields
         texts = fields.texts("contents")
         if not texts:
@@ -96,7 +93,6 @@ class GoogleApi:
         return JSONResponse({"translations": _translations(results, detected)})
 
     async def detect_v3(self, call: Call) -> Response:
-        """Return the language of a content."""
         content = call.fields.text("content")
         if not content:
             raise Problem(400, "content must have text", field="content")
@@ -104,7 +100,7 @@ class GoogleApi:
         return JSONResponse({"languages": [{"languageCode": found.language, "confidence": found.confidence}]})
 
     async def languages_v3(self, call: Call) -> Response:
-        """List the languages, with names if a language is given, in which they are named: English alone is known."""
+        """List the languages, with names if a language is given. The names are English in every case."""
         pairs = ServedPairs.of(await call.backend.models(call.caller))
         sources, targets = set(pairs.sources), set(pairs.targets)
         found: list[dict[str, Any]] = []
@@ -129,7 +125,7 @@ def _texts_v2(fields: Fields) -> list[str]:
 
 
 def _translations(results: Iterable[Translated], detected: str | None) -> list[dict[str, str]]:
-    """Return translations as Google writes them; detected: the name of the field of a detected language, if any."""
+    """Return translations in Google's form; detected: name of the field for a detected language, or None."""
     return [{"translatedText": each.text, **({detected: each.source.language} if detected else {})} for each in results]
 
 

@@ -123,12 +123,12 @@ def _call(summary: str, reply: dict[str, Any], *fields: dict[str, Any], body: st
 
 
 MAX_ALTERNATIVES = 10
-NO_KEY = ("", "undefined", "null")  # what clients send for the key that they do not have
+NO_KEY = ("", "undefined", "null")  # values that clients send for a missing key
 READ = "GET", "POST"
 
 
 class LibreTranslateApi:
-    """The routes of LibreTranslate, but for suggestions."""
+    """The routes of LibreTranslate, except suggestions."""
 
     name = "libretranslate"
     key_in_body = True
@@ -137,11 +137,10 @@ class LibreTranslateApi:
         self._documents = documents
 
     def routes(self, endpoints: Endpoints) -> Iterable[Route]:
-        """Return the routes."""
         yield endpoints.route(self, "/translate", self.translate)
         yield endpoints.route(self, "/languages", self.languages, READ)
         yield endpoints.route(self, "/detect", self.detect)
-        yield endpoints.route(self, "/translate_file", self.translate_file, place=self._place)
+        yield endpoints.route(self, "/translate_file", self.translate_file, check_files=self._kept_files)
         yield endpoints.route(self, "/download_file/{name}", self.download_file, ("GET",), linked=True)
         yield endpoints.route(self, "/frontend/settings", self.settings, ("GET",), public=True)
         yield endpoints.route(self, "/health", self.health, ("GET",), public=True)
@@ -156,7 +155,7 @@ class LibreTranslateApi:
         return key or None
 
     def error(self, problem: Problem, request: Request) -> Response:
-        """Return {"error": message}; a wrong key is 403, as there."""
+        """Return {"error": message}. A wrong key is 403, as in LibreTranslate."""
         status, message = problem.http_status_of_pair, str(problem)
         if isinstance(problem, Untranslated) and not problem.known:
             message = f"{problem.language[:SHOWN]} is not supported"
@@ -196,7 +195,6 @@ class LibreTranslateApi:
         )
 
     async def detect(self, call: Call) -> Response:
-        """Return the language of a text."""
         text = call.fields.text("q")
         if not text:
             raise Problem(400, "Invalid request: missing q parameter")
@@ -205,8 +203,8 @@ class LibreTranslateApi:
         return JSONResponse(found or list(map(_shown, await likeliest(call.backend, [text], call.caller))))
 
     async def translate_file(self, call: Call) -> Response:
-        """Translate a file, and say where its translation is."""
-        files = self._place()
+        """Translate a file and return the URL of its translation."""
+        files = self._kept_files()
         if call.fields.file is None:
             raise Problem(400, "Invalid request: missing file parameter")
         name, content = call.fields.file
@@ -223,15 +221,14 @@ class LibreTranslateApi:
         return JSONResponse({"translatedFileUrl": str(where)})
 
     async def download_file(self, call: Call) -> Response:
-        """Return a file that was translated."""
-        files, name = self._place(), call.request.path_params["name"]
+        files, name = self._kept_files(), call.request.path_params["name"]
         kept = files.find(Path(name).stem, self.name, call.holder)
         if name != f"{kept.number}{kept.suffix}":
             raise Problem(404, "no such file")
         return Response(await files.content(kept), media_type="application/octet-stream")
 
     async def settings(self, call: Call) -> Response:
-        """Return what the server offers, also to a page that has no key."""
+        """Return what the server offers, even to a page without a key."""
         formats, needs_key, pairs = sorted(SUFFIXES) if self._documents.kept else [], False, ServedPairs(())
         try:
             pairs = ServedPairs.of(await call.backend.models(call.caller))
@@ -266,17 +263,17 @@ class LibreTranslateApi:
         return JSONResponse(spec(MAX_ALTERNATIVES))
 
     async def suggest(self, call: Call) -> Response:
-        """Refuse suggestions of better translations: nothing here learns from them."""
+        """Refuse suggestions of better translations, because nothing here learns from them."""
         raise Problem(501, "suggestions are not supported")
 
-    def _place(self) -> KeptFiles:
+    def _kept_files(self) -> KeptFiles:
         if self._documents.kept is None:
             raise Problem(400, "files are not supported: the server has no folder for them")
         return self._documents.kept
 
 
 async def _wanted(call: Call) -> Wanted:
-    """Return the languages of a request. As there, a text stays as it is if both are one, which has no model."""
+    """Return the languages of a request. As in LibreTranslate, a text in the target language stays unchanged."""
     source, target = _language(call.fields, "source"), _language(call.fields, "target")
     if source.lower() == AUTO:
         return Wanted(target)

@@ -1,7 +1,7 @@
 """Our own API: the messages of the gRPC service as JSON, and the errors as google.rpc.Status.
 
-The JSON is what google.protobuf.json_format reads and writes, faster for usual messages. What is unusual is left to
-json_format, and with it every error: null, numbers as text, unknown fields, wrong types.
+The JSON is what google.protobuf.json_format reads and writes, faster for usual messages. Other input goes to
+json_format, which reports every error: null, numbers as text, unknown fields, wrong types.
 """
 
 from __future__ import annotations
@@ -35,10 +35,10 @@ from lingon.status import DOMAIN
 from lingon.translation.v1 import translation_pb2 as pb
 
 MessageT = TypeVar("MessageT", bound=Message)
-KNOWN_TYPES = "google.protobuf."  # start of the names of messages that have a JSON of their own
-LARGEST = 3.4e38  # of a float, about
+KNOWN_TYPES = "google.protobuf."  # start of the names of messages with their own JSON form
+LARGEST = 3.4e38  # about the largest float
 WHOLE = (FieldDescriptor.CPPTYPE_INT32, FieldDescriptor.CPPTYPE_UINT32)
-LONG = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)  # text in JSON
+LONG = (FieldDescriptor.CPPTYPE_INT64, FieldDescriptor.CPPTYPE_UINT64)  # written as text in JSON
 Convert = Callable[[Any], Any]
 
 
@@ -52,7 +52,7 @@ def to_json(message: Message) -> str:
 
 
 def to_dict(message: Message) -> dict[str, Any]:
-    """Return what json_format.MessageToDict returns."""
+    """Return the result of json_format.MessageToDict."""
     if message.DESCRIPTOR.full_name.startswith(KNOWN_TYPES):
         found: dict[str, Any] = json_format.MessageToDict(message)
         return found
@@ -73,7 +73,7 @@ def _written(message: Message) -> dict[str, Any]:
 
 @functools.cache
 def _writers(descriptor: Descriptor) -> dict[int, tuple[str, bool, Convert | None]]:
-    """Return for each field by number: its name in JSON, whether it is repeated, what converts a value."""
+    """Return for each field by number: its name in JSON, whether it is repeated, the function that converts a value."""
     return {field.number: (field.json_name, field.is_repeated, _writer(field)) for field in descriptor.fields}
 
 
@@ -94,7 +94,7 @@ def _writer(field: FieldDescriptor) -> Convert | None:
 
 
 def _shortest(value: float) -> float | str:
-    """Return the shortest number that is this float; text if it is none."""
+    """Return the shortest number for this float, or text for NaN and infinity."""
     if math.isfinite(value):
         found: float = ToShortestFloat(value)
         return found
@@ -102,7 +102,7 @@ def _shortest(value: float) -> float | str:
 
 
 def from_json(body: bytes, message: MessageT) -> MessageT:
-    """Fill a new message from JSON and return it; raises what json_format.Parse raises."""
+    """Fill a new message from JSON and return it. Raises what json_format.Parse raises."""
     try:
         _read(json.loads(body, object_pairs_hook=_without_duplicates, parse_constant=_refuse), message)
     except (_Unusual, ValueError, TypeError, RecursionError):
@@ -151,7 +151,7 @@ def _read(found: Any, message: Message) -> None:
 
 @functools.cache
 def _readers(descriptor: Descriptor) -> dict[str, tuple[str, str, Convert]]:
-    """Return for each name of a field in JSON: its own name, its kind, what checks and converts a value."""
+    """Return for each name of a field in JSON: its own name, its kind, the check and conversion of a value."""
     found: dict[str, tuple[str, str, Convert]] = {}
     convert: Convert
     for field in descriptor.fields:
@@ -194,10 +194,10 @@ def _number(value: Any) -> float:
 
 
 DETECTED = "x-lingon-detected-language"
-NOTES = "x-lingon-notes"  # about a file that was translated, with semicolons between them
-MOST_BEAMS = 1000  # that a number may say; the model bounds it further
+NOTES = "x-lingon-notes"  # header with the notes about a translated file, separated by semicolons
+MOST_BEAMS = 1000  # highest beam size that a field accepts; the bound of the model is lower
 EVENT_STREAM, LINES = "text/event-stream", "application/x-ndjson"
-DETAIL = "type.googleapis.com/google.rpc"  # start of the types of details of errors
+DETAIL = "type.googleapis.com/google.rpc"  # start of the type URLs of details of errors
 
 
 class LingonApi:
@@ -210,10 +210,9 @@ class LingonApi:
         self._documents = documents
 
     def routes(self, endpoints: Endpoints) -> Iterable[Route]:
-        """Return the routes."""
         yield endpoints.route(self, "/v1/translate", self.translate, message=True, method=TRANSLATE)
         yield endpoints.route(self, "/v1/translate:stream", self.stream, message=True, method=STREAM)
-        yield endpoints.route(self, "/v1/translate:document", self.document, place=_any_place)
+        yield endpoints.route(self, "/v1/translate:document", self.document, check_files=_no_check)
         yield endpoints.route(self, "/v1/translate:source", self.source, message=True)
         yield endpoints.route(self, "/v1/score", self.score, message=True, method=SCORE)
         yield endpoints.route(self, "/v1/detect", self.detect, message=True)
@@ -224,30 +223,25 @@ class LingonApi:
         return bearer(request)
 
     def error(self, problem: Problem, request: Request) -> Response:
-        """Return a google.rpc.Status."""
         response = json_error(problem.http_status, error_json(problem).encode(), problem)
         if problem.http_status == 401:
             response.headers["www-authenticate"] = "Bearer"
         return response
 
     async def translate(self, call: Call) -> Response:
-        """Translate texts."""
         return _json(await call.backend.translate(_message(call, pb.TranslateRequest()), call.caller))
 
     async def score(self, call: Call) -> Response:
-        """Score translations."""
         return _json(await call.backend.score(_message(call, pb.ScoreRequest()), call.caller))
 
     async def detect(self, call: Call) -> Response:
-        """Return the languages of texts."""
         return _json(await call.backend.detect(_message(call, pb.DetectLanguagesRequest()), call.caller))
 
     async def models(self, call: Call) -> Response:
-        """List the served models."""
         return _json(await call.backend.models(call.caller))
 
     async def document(self, call: Call) -> Response:
-        """Translate a file, and send its translation as a file. The language is detected if it is not given."""
+        """Translate a file and return its translation as a file. The language is detected if it is not given."""
         fields = call.fields
         if fields.file is None:
             raise Problem(400, "the form must have a file in the field 'file'", field="file")
@@ -268,7 +262,7 @@ class LingonApi:
         return Response(found.content, headers=headers, media_type="application/octet-stream")
 
     async def source(self, call: Call) -> Response:
-        """Return the language that texts are translated from, all of them together: the target if they are in it."""
+        """Return the source language of all texts together. It is the target language if they are in it."""
         request = _message(call, pb.TranslateRequest())
         if not request.texts:
             raise Problem(400, "texts must be 1 or more, got 0", field="texts")
@@ -279,27 +273,27 @@ class LingonApi:
         return _json(pb.DetectedLanguage(language_code=source.tag_for(target), confidence=source.confidence))
 
     async def stream(self, call: Call) -> Response:
-        """Translate texts and send each event as it arises, as server-sent events or as lines of JSON.
+        """Translate texts and send each event when it occurs, as server-sent events or as lines of JSON.
 
-        An error before the event after `start` is an HTTP status; a later one is the event `error`. The server sends
-        `start` before it plans the texts, which may be refused then.
+        An error before the event after `start` is an HTTP status. A later one is the event `error`. The server sends
+        `start` before it plans the texts, and may refuse them then.
         """
         request = _message(call, pb.TranslateStreamRequest())
         messages = aiter(call.backend.stream(request, call.caller))
         first = [await anext(messages), await anext(messages, None)]
         as_events = LINES not in call.request.headers.get("accept", "")
         kind = EVENT_STREAM if as_events else LINES
-        headers = {"x-accel-buffering": "no"}  # nginx would collect the events
+        headers = {"x-accel-buffering": "no"}  # nginx would buffer the events
         return Streamed(_events(first, messages, as_events=as_events), headers=headers, media_type=kind)
 
 
 def _header(notes: Iterable[str]) -> str:
-    """Return notes as the value of a header, which holds ASCII."""
+    """Return notes as the value of a header, which holds ASCII only."""
     return "; ".join(notes).encode("ascii", "backslashreplace").decode()
 
 
-def _any_place() -> None:
-    """Let a body with a file be read: its translation is kept nowhere."""
+def _no_check() -> None:
+    """Accept a body with a file, because its translation is not stored."""
 
 
 def _either(fields: Fields, name: str) -> str:
@@ -308,13 +302,13 @@ def _either(fields: Fields, name: str) -> str:
 
 
 def _attachment(name: str) -> str:
-    """Return the header that names a file: in ASCII too, since curl reads no `filename*`."""
+    """Return the header that names a file. The name is also in ASCII, because curl ignores `filename*`."""
     plain = re.sub(r"[^\w .-]", "_", name, flags=re.ASCII)
     return f"attachment; filename=\"{plain}\"; filename*=UTF-8''{quote(name)}"
 
 
 def _named(name: str, target: str) -> str:
-    """Return the name of a translation, such as letter.de.docx of letter.docx."""
+    """Return the name of a translation, such as letter.de.docx for letter.docx."""
     path = Path(name)
     return f"{path.stem}.{target}{path.suffix}"
 
@@ -322,7 +316,7 @@ def _named(name: str, target: str) -> str:
 def error_json(problem: Problem) -> str:
     """Return a problem as google.rpc.Status in JSON, with its details.
 
-    It is written without the messages: packed details, and their JSON, take as long as the rest of a refusal.
+    It is written without the messages, because packing details takes as long as the rest of a refusal.
     """
     details: list[dict[str, Any]] = []
     if problem.reason:

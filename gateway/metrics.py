@@ -8,10 +8,10 @@ SECONDS = (0.001, 0.002, 0.005, 0.01, 0.02, 0.05, 0.1, 0.2, 0.5, 1.0, 2.0, 5.0, 
 
 
 class GatewayMetrics:
-    """Requests by API, with their status and latency."""
+    """The metrics of requests by API, with their status and latency."""
 
     def __init__(self, registry: CollectorRegistry) -> None:
-        self._known: dict[tuple[str, int], tuple[Counter, Histogram]] = {}  # with their labels
+        self._known: dict[tuple[str, int], tuple[Counter, Histogram]] = {}  # counter and histogram by API and status
         self.requests = Counter(
             "lingon_http_requests", "HTTP requests that ended.", ("api", "status"), registry=registry
         )

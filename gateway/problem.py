@@ -1,4 +1,4 @@
-"""The errors of HTTP requests, before an API gives them its own shape."""
+"""The errors of HTTP requests, before an API formats them."""
 
 from __future__ import annotations
 
@@ -21,10 +21,10 @@ HTTP_STATUS: dict[int, int] = {
     code_pb2.UNAVAILABLE: 503,
     code_pb2.UNAUTHENTICATED: 401,
 }
-"""The HTTP status of a gRPC status, as google/rpc/code.proto lists them; 500 for the others."""
+"""The HTTP status of a gRPC status, as in google/rpc/code.proto; 500 for the others."""
 
 OVERLOADED = 503
-"""The HTTP status of a request that was refused because it would not be done in time: the next one may be."""
+"""The HTTP status of a request that would not finish in time. A later request may succeed."""
 
 CODE: dict[int, int] = {
     400: code_pb2.INVALID_ARGUMENT,
@@ -39,17 +39,17 @@ CODE: dict[int, int] = {
     501: code_pb2.UNIMPLEMENTED,
     503: code_pb2.UNAVAILABLE,
 }
-"""The gRPC status of an HTTP status that the gateway itself answers with."""
+"""The gRPC status of an HTTP status that the gateway itself returns."""
 
 
 class Problem(LingonError):
-    """A request that ends with an error.
+    """The error of a request.
 
     http_status: 400 to 599
-    code: of google.rpc.Code
+    code: google.rpc.Code
     reason: machine-readable, of google.rpc.ErrorInfo; empty without one
-    field: of the request that is wrong, as in google.rpc.BadRequest; empty without one
-    retry_after: seconds until a retry makes sense; None if it never does
+    field: name of the invalid field, as in google.rpc.BadRequest; empty without one
+    retry_after: seconds until a retry makes sense, or None if it never does
     """
 
     def __init__(
@@ -73,22 +73,22 @@ class Problem(LingonError):
 
     @property
     def http_status_of_pair(self) -> int:
-        """The status in APIs whose paths name no model: an unknown pair of languages is a wrong field there."""
+        """The status in APIs without a model in their paths, where an unknown pair of languages is an invalid field."""
         return 400 if self.reason == "UNKNOWN_MODEL" else self.http_status
 
     @property
     def is_quota(self) -> bool:
-        """Whether the quota of the key is used up, which another key would not meet."""
+        """Whether the quota of the key is used up. Another key may succeed."""
         return self.reason == "QUOTA_EXCEEDED"
 
     @property
     def is_overload(self) -> bool:
-        """Whether the server has too much to do, or too little memory, for any caller."""
+        """Whether the server is overloaded or out of memory, for any caller."""
         return self.code == code_pb2.RESOURCE_EXHAUSTED and not self.is_quota
 
 
 def problem_of(error: ServerError) -> Problem:
-    """Return the problem of an error that the server answered with; its internal errors are not passed on."""
+    """Return the problem of an error of the server. The text of internal errors is not passed on."""
     internal = error.code in (code_pb2.INTERNAL, code_pb2.UNKNOWN, code_pb2.DATA_LOSS)
     message = "the server failed to answer; its log says why" if internal else str(error)
     return Problem(

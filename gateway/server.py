@@ -1,4 +1,4 @@
-"""The HTTP server: uvicorn within the event loop of the caller, with bounds that it does not have by itself."""
+"""The HTTP server: uvicorn in the event loop of the caller, with additional bounds."""
 
 from __future__ import annotations
 
@@ -25,14 +25,14 @@ from lingon.gateway.metrics import GatewayMetrics
 from lingon.line_limit import LimitedLines
 from lingon.pem import load_pair
 
-CUT_SECONDS = 2.0  # for requests that are cut off to be answered
-LATE_SECONDS = 1.0  # between two checks of what connections are awaited for
-FILES_SECONDS = 1.0  # between two checks of the files of the certificate
+CUT_SECONDS = 2.0  # seconds for cancelled requests to send their replies
+LATE_SECONDS = 1.0  # seconds between two checks of the time limits of connections
+FILES_SECONDS = 1.0  # seconds between two checks of the files of the certificate
 BACKLOG = 2048
-ACCEPTED = 8  # connections in an iteration of the event loop; uvloop takes one for each descriptor of the socket
+ACCEPTED = 8  # connections per iteration of the event loop; uvloop accepts one for each descriptor of the socket
 ANY = ("0.0.0.0/0", "::/0")  # the networks of all addresses
 logger = logging.getLogger(__name__)
-logging.getLogger("uvicorn").setLevel(logging.WARNING)  # its other lines say what the line "ready" says
+logging.getLogger("uvicorn").setLevel(logging.WARNING)  # its other lines repeat the line "ready"
 LIMITED_LOGGERS = (
     "uvicorn.error",
     "lingon.gateway.connection",
@@ -45,15 +45,15 @@ for name in LIMITED_LOGGERS:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class HttpOptions:
-    """Where and how the HTTP port listens.
+    """Options of the HTTP port.
 
     port: 0 takes a free one
-    certificate, key: PEM files, for HTTPS; read again when they change
+    certificate, key: PEM files, for HTTPS; reloaded when they change
     max_connections: above it, and above half of it from one address, a connection is answered with 503
-    held_bytes: what all connections hold of headers, of requests that arrived early and of replies not sent
-    trusted_proxies: addresses whose X-Forwarded-For is believed, separated by commas; they may have all connections
-    drain_seconds: for requests to end when the server stops
-    flags: start of the names of the options host, port and trusted proxies, for messages
+    held_bytes: bound for headers, early requests and unsent replies of all connections
+    trusted_proxies: addresses with a trusted X-Forwarded-For, separated by commas; they may have all connections
+    drain_seconds: time limit of open requests when the server stops
+    flags: prefix of the options host, port and trusted proxies, for messages
     """
 
     host: str = "127.0.0.1"
@@ -74,7 +74,7 @@ class HttpOptions:
             raise SettingsError(f"{expected}; got {str(error)[:60]!r}") from None
 
     def trusted_networks(self) -> Sequence[Network]:
-        """Return the networks of trusted proxies; raises ValueError with the part that is none."""
+        """Return the networks of trusted proxies. Raises ValueError with the invalid part."""
         found: list[Network] = []
         for each in filter(None, map(str.strip, self.trusted_proxies.split(","))):
             try:
@@ -85,10 +85,9 @@ class HttpOptions:
 
 
 class _Server(uvicorn.Server):
-    """Leaves the signals to the process, and gives a handshake of TLS as much time as headers."""
+    """A server that leaves signals to the process. The time limit of headers also bounds a TLS handshake."""
 
     async def startup(self, sockets: list[socket.socket] | None = None) -> None:
-        """Listen."""
         seconds = HEADER_SECONDS if self.config.ssl else None
         made: Any = self.config.http_protocol_class
         connect = partial(made, config=self.config, server_state=self.server_state, app_state={})
@@ -112,14 +111,14 @@ class _Server(uvicorn.Server):
 
 
 class Listening:
-    """An HTTP port that is open."""
+    """An open HTTP port."""
 
     def __init__(self, server: _Server, port: int) -> None:
         self._server, self.port = server, port
-        self._end: float | None = None  # of the requests, in seconds of time.monotonic
+        self._end: float | None = None  # seconds of time.monotonic; end of the requests
 
     def stop(self, seconds: float) -> None:
-        """Take no more connections and requests; those under way have so many seconds, then they are cut off.
+        """Accept no more connections and requests. Open requests are cancelled after so many seconds.
 
         A second call changes nothing.
         """
@@ -136,9 +135,9 @@ class Listening:
 
 @asynccontextmanager
 async def listening(app: Starlette, metrics: GatewayMetrics, options: HttpOptions) -> AsyncIterator[Listening]:
-    """Serve an application until the block ends; its requests have drain_seconds to end.
+    """Serve an application until the block ends. Its requests then have drain_seconds to end.
 
-    Raises LingonError if the port cannot be bound, SettingsError for a certificate that cannot be used.
+    Raises LingonError if the port cannot be bound, SettingsError for an invalid certificate.
     """
     server = _Server(_config(app, metrics, options))
     bound = _bind(options)
@@ -187,7 +186,7 @@ def _config(app: Starlette, metrics: GatewayMetrics, options: HttpOptions) -> uv
 
 
 def _load_certificate(context: ssl.SSLContext, options: HttpOptions) -> None:
-    """Load the files of the certificate, if there is one; raises SettingsError."""
+    """Load the certificate, if there is one. Raises SettingsError."""
     if options.certificate is None or options.key is None:
         return
     try:
@@ -200,7 +199,7 @@ def _load_certificate(context: ssl.SSLContext, options: HttpOptions) -> None:
 
 
 def _bind(options: HttpOptions) -> socket.socket:
-    """Return a socket that listens; without SO_REUSEPORT, so that no second server shares the port."""
+    """Return a listening socket. It has no SO_REUSEPORT, so that no second server shares the port."""
     host, port = options.host, options.port
     address = f"[{host}]:{port}" if ":" in host else f"{host}:{port}"
     try:
@@ -218,7 +217,7 @@ def _bind(options: HttpOptions) -> socket.socket:
 
 
 async def _end_late_ones(connections: Iterable[Any]) -> None:
-    """Close connections whose clients do not send or read in time; each is a Connection."""
+    """Close each Connection whose client is late to send or read."""
     loop = asyncio.get_running_loop()
     while True:
         await asyncio.sleep(LATE_SECONDS)
@@ -227,7 +226,7 @@ async def _end_late_ones(connections: Iterable[Any]) -> None:
 
 
 async def _watch_certificate(config: uvicorn.Config, options: HttpOptions) -> None:
-    """Read the files of the certificate again when they change; new connections use it."""
+    """Reload the certificate when its files change, for new connections."""
     if options.certificate is None or options.key is None or config.ssl is None:
         return
     known = _times(options.certificate, options.key)

@@ -1,6 +1,6 @@
-"""Translates the texts of a request of any API: finds their languages, and joins the results of their calls.
+"""Translation of the texts of a request of any API: finds their languages, and joins the results of their calls.
 
-A call is as large as the server takes, and is made again while the server is full.
+A call has at most as many texts as the server accepts. It is repeated while the server is full.
 """
 
 from __future__ import annotations
@@ -29,21 +29,21 @@ from lingon.source_language import DETECTED_CHARACTERS, NotTranslated, TextLangu
 from lingon.status import server_error
 from lingon.translation.v1 import translation_pb2 as pb
 
-SHOWN = 40  # characters of a language that a message shows
+SHOWN = 40  # characters of a language in a message
 
 
 class Untranslated(Problem):
-    """No model translates a pair of languages that a request names.
+    """A pair of languages without a model.
 
-    side: which of them no model has on this side; empty if models have both, but not together
-    language: that of the side
-    known: whether a model has this language on the other side
+    side: the side whose language no model has; empty if models have both, but not together
+    language: that language
+    known: whether a model has it on the other side
     """
 
     def __init__(
         self, refused: Problem, message: str, side: Literal["source", "target", ""], language: str, *, known: bool
     ) -> None:
-        """refused: what is said of the pair without its sides."""
+        """refused: the problem of the pair, without its side."""
         super().__init__(refused.http_status, message, code=refused.code, reason=UnknownModel.reason, field=side)
         self.side, self.language, self.known = side, language, known
 
@@ -53,11 +53,11 @@ def untranslated(
 ) -> Untranslated:
     """Return the error of a pair that no model translates.
 
-    source: empty for any; refused: the answer of the server to a request with the pair, if there was one
+    source: empty for any; refused: the server's error for a request with the pair, or None
     """
     pairs, message = ServedPairs.of(models), ""
     refused = refused or Problem(400, "")
-    if refused.reason == UnknownModel.reason:  # else it is about a field that has another name here
+    if refused.reason == UnknownModel.reason:  # other errors name a field that has another name here
         message = str(refused)
     if not _has(pairs.targets, target):
         message = message or f"no model translates into {target[:SHOWN]!r}"
@@ -89,13 +89,13 @@ def _models_of(models: pb.ListModelsResponse, source: str, target: str) -> list[
 
 
 def most_beams(models: pb.ListModelsResponse, source: str, target: str, wanted: int) -> int:
-    """Return so many beams, or as many as the models between two languages allow, or those out of the pivot."""
+    """Return `wanted` beams, or as many as the models between two languages allow, or the models out of the pivot."""
     found = _models_of(models, source, target) or _models_of(models, models.pivot_language_code, target)
     return min([wanted, *(model.max_beam_size for model in found)])
 
 
 def stays_unchanged(models: pb.ListModelsResponse, source: str, target: str) -> bool:
-    """Whether one language is both source and target and served, and no model translates between its varieties."""
+    """Return whether source and target are one served language without a model between its varieties."""
     known = ServedPairs.of(models)
     served = any(is_one_language(tag, source) for tag in (*known.sources, *known.targets))
     return served and not _models_of(models, source, target)
@@ -103,7 +103,7 @@ def stays_unchanged(models: pb.ListModelsResponse, source: str, target: str) -> 
 
 @functools.lru_cache(maxsize=4096)
 def name_of(tag: str) -> str:
-    """Return the English name of a language; the tag itself if it has none."""
+    """Return the English name of a language, or its tag if it has none."""
     try:
         return Locale.parse(tag.replace("_", "-"), sep="-").get_display_name("en") or tag
     except (UnknownLocaleError, ValueError):
@@ -118,14 +118,14 @@ PATIENT = Retry(retries=0, longest_pause=1.0, wait_when_full=True)
 
 Result = pb.TextResult | ServerError
 Piece = tuple[str, Result]
-"""A text, or a part of one that was too large for a call, and its result."""
+"""A text, or a part of a text that was too large for a call, with its result."""
 
 
 class Calls:
-    """Sends the calls of one request of HTTP.
+    """The calls of one HTTP request.
 
-    A single call is refused at once by a full server, unless no client waits for it. Several wait for each other in the
-    queue, and each has the time limit of a call.
+    A full server refuses a single call at once, unless it is in the background. Several calls wait for each other in
+        the queue, each with the time limit of a call.
     """
 
     def __init__(self, backend: Backend, caller: Caller, like: pb.TranslateRequest) -> None:
@@ -149,7 +149,7 @@ class Calls:
         return [await self._whole(text, result) for text, result in zip(texts, results, strict=True)]
 
     async def _send(self, texts: Sequence[str], *, patient: bool) -> list[Result]:
-        """Return a result for each text; an error for one that is too large for a call by itself."""
+        """Return a result for each text, or an error for a text that is too large for a call by itself."""
 
         def ask(begin: int, end: int, _: float) -> Exchange[list[Result]]:
             protocol = ClientProtocol(retry=PATIENT if patient or end - begin < len(texts) else ONCE)
@@ -163,13 +163,13 @@ class Calls:
         return await self._backend.drive(exchange, self._caller)
 
     async def _whole(self, text: str, result: Result) -> list[Piece]:
-        """Return the piece of a text, or those of its halves if it was too large."""
+        """Return the piece of a text, or the pieces of its halves if it was too large."""
         halved = await self._halved(text) if _is_too_large(result) else None
         return halved or [(text, result)]
 
     async def _halved(self, text: str) -> list[Piece] | None:
-        """Return the pieces of a text in two parts; None if it cannot be cut."""
-        # In a thread: a text of megabytes takes longer than the event loop may stand still.
+        """Return the pieces of a text in two parts, or None if it cannot be cut."""
+        # A thread, because a text of megabytes would block the event loop for too long.
         both = await asyncio.to_thread(halves, text, self._like.text, self._like.source_language_code)
         if both is None:
             return None
@@ -177,14 +177,14 @@ class Calls:
 
 
 def _is_too_large(result: Result) -> bool:
-    """Whether a text was refused for its size, which its parts may not be."""
+    """Return whether a text was refused for its size. Its parts may be accepted."""
     if isinstance(result, ServerError):
         return True
     return result.status.code == TextTooLong.code and server_error(result.status).reason == TextTooLong.reason
 
 
 async def _all(work: Iterable[Coroutine[Any, Any, list[list[Piece]]]]) -> list[list[list[Piece]]]:
-    """Return all results; the first error ends the other calls, so that none goes on unseen."""
+    """Return all results. The first error cancels the other calls."""
     try:
         async with asyncio.TaskGroup() as group:
             tasks = [group.create_task(each) for each in work]
@@ -198,11 +198,11 @@ LANGUAGE_FIELDS = "source_language_code", "target_language_code"
 
 @dataclass(frozen=True, slots=True)
 class Wanted:
-    """How texts are to be translated.
+    """The translation that a request asks for.
 
     source: language tag; empty to detect it for each text
     alternatives: further translations of each text, as many as the model can give
-    unchanged: whether the texts are in the target language, and stay as they are
+    unchanged: whether the texts are in the target language and stay unchanged
     """
 
     target: str
@@ -215,7 +215,7 @@ class Wanted:
 
 @dataclass(frozen=True, slots=True)
 class Translated:
-    """A text that was translated.
+    """A translated text.
 
     source: its language, given or detected
     """
@@ -228,7 +228,7 @@ class Translated:
 async def translate(backend: Backend, texts: Sequence[str], wanted: Wanted, caller: Caller) -> list[Translated]:
     """Return the translations of texts, in their order.
 
-    Raises Problem, which names the text, if one cannot be translated: most APIs have no place for an error of one text.
+    Raises Problem, which names the text, if one cannot be translated. Most APIs have no field for an error of one text.
     It is Untranslated if no model translates the pair that the request names.
     """
     if not texts:
@@ -250,18 +250,18 @@ async def _translate(backend: Backend, texts: Sequence[str], wanted: Wanted, cal
     else:
         sources = await detect(backend, texts, caller, wanted)
     found: dict[int, Translated] = {}
-    for (language, stays), places in by_way(sources).items():
-        some, languages = [texts[place] for place in places], [sources[place] for place in places]
+    for (language, stays), indices in by_way(sources).items():
+        some, languages = [texts[index] for index in indices], [sources[index] for index in indices]
         if stays:
             results = [Translated(text, each) for text, each in zip(some, languages, strict=True)]
         else:
             results = await _of_one_language(backend, some, languages, language, wanted, caller)
-        found.update(zip(places, results, strict=True))
-    return [found[place] for place in range(len(texts))]
+        found.update(zip(indices, results, strict=True))
+    return [found[index] for index in range(len(texts))]
 
 
 async def if_unchanged(backend: Backend, wanted: Wanted, caller: Caller) -> Wanted:
-    """Return how texts are to be translated: not at all if their language is the target, which has no model."""
+    """Return `wanted`, marked as unchanged if its languages are one language without a model."""
     if not wanted.source or not is_one_language(wanted.source, wanted.target):
         return wanted
     models = await backend.models(caller, fresh=False)
@@ -269,7 +269,7 @@ async def if_unchanged(backend: Backend, wanted: Wanted, caller: Caller) -> Want
 
 
 async def detect(backend: Backend, texts: Sequence[str], caller: Caller, wanted: Wanted) -> list[TextLanguage]:
-    """Return the language of each text that is to be translated; raises Problem if no model translates from it."""
+    """Return the language of each text that is to be translated. Raises Problem if no model translates from it."""
     exchange = find_sources(backend.ask, texts, wanted.target, wanted.text.format)
     try:
         return await backend.drive(exchange, caller)
@@ -280,7 +280,7 @@ async def detect(backend: Backend, texts: Sequence[str], caller: Caller, wanted:
 
 
 async def likeliest(backend: Backend, texts: Sequence[str], caller: Caller) -> list[TextLanguage]:
-    """Return the likeliest language of each text; if nothing was detected, the one that its script leaves first."""
+    """Return the likeliest language of each text, or the first one of its script if none was detected."""
     starts = [text[:DETECTED_CHARACTERS] for text in texts]
     detected = await backend.drive(detect_languages(backend.ask, starts, await _most(backend, caller)), caller)
     served = ServedPairs.of(await backend.models(caller, fresh=False)).sources or ["en"]
@@ -318,26 +318,26 @@ async def _of_one_language(
     most = len(texts) if len(texts) == 1 else await _most(backend, caller)
     found = await Calls(backend, caller, like).pieces(texts, most)
     return [
-        _joined(pieces, place, len(texts), language)
-        for place, (pieces, language) in enumerate(zip(found, languages, strict=True))
+        _joined(pieces, index, len(texts), language)
+        for index, (pieces, language) in enumerate(zip(found, languages, strict=True))
     ]
 
 
-def _joined(pieces: Sequence[Piece], place: int, count: int, language: TextLanguage) -> Translated:
-    """Return the translation of a text of its pieces; place: its index among so many texts, for an error."""
+def _joined(pieces: Sequence[Piece], index: int, count: int, language: TextLanguage) -> Translated:
+    """Return the translation of a text from its pieces; index: number of the text among `count`, for an error."""
     try:
         found = [_hypotheses(result) for _, result in pieces]
     except ServerError as error:
         problem = problem_of(error)
         if count > 1 and problem.reason != UnknownModel.reason:
-            problem.args = (f"text {place + 1}: {problem}",)
+            problem.args = (f"text {index + 1}: {problem}",)
         raise problem from None
     best, *others = ["".join(texts) for texts in zip(*found, strict=False)]
     return Translated(best, language, tuple(dict.fromkeys(each for each in others if each != best)))
 
 
 def _hypotheses(result: pb.TextResult | ServerError) -> list[str]:
-    """Return the translations of a piece, the best first; raises ServerError."""
+    """Return the translations of a piece, the best first. Raises ServerError."""
     if isinstance(result, ServerError):
         raise result
     if result.status.code == code_pb2.OK:

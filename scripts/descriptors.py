@@ -1,7 +1,7 @@
-"""Generate deploy/envoy/lingon.binpb, the descriptor set that Envoy transcodes JSON with; --check only compares.
+"""Generate deploy/envoy/lingon.binpb, the descriptor set that Envoy transcodes JSON with. --check only compares.
 
-protos/ has no HTTP paths, because gRPC does not need them. The set gets those of scripts/openapi.py, so that a proxy
-and our own HTTP API answer at the same paths. Run it as a module: python -m scripts.descriptors
+protos/ has no HTTP paths, because gRPC does not need them. The set has the paths of scripts/openapi.py, so that a
+proxy and our own HTTP API answer at the same paths. Run it as a module: python -m scripts.descriptors
 """
 
 from __future__ import annotations
@@ -16,7 +16,7 @@ from google.api import annotations_pb2
 from google.protobuf import any_pb2, duration_pb2
 from google.protobuf.descriptor_pb2 import FileDescriptorProto, FileDescriptorSet
 
-from scripts.openapi import PROTO, PROTOS, ROOT, ROUTES
+from scripts.openapi import PROTO, PROTOS, ROOT, ROUTES, write_or_check
 
 OUTPUT = ROOT / "deploy/envoy/lingon.binpb"
 ERRORS = (any_pb2, duration_pb2, google.rpc.error_details_pb2)
@@ -24,7 +24,7 @@ ERRORS = (any_pb2, duration_pb2, google.rpc.error_details_pb2)
 
 
 def generate() -> bytes:
-    """The set: our service with its paths, what it imports, and the details of errors."""
+    """Return the set: our service with its paths, its imports, and the details of errors."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "set"
         command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PROTOS}", "--include_imports"]
@@ -47,17 +47,5 @@ def _add_paths(file: FileDescriptorProto) -> None:
             rule.body = "*"
 
 
-def main() -> int:
-    """Return 1 if --check finds that the file is outdated."""
-    content = generate()
-    if sys.argv[1:] != ["--check"]:
-        OUTPUT.write_bytes(content)
-        return 0
-    if not OUTPUT.exists() or OUTPUT.read_bytes() != content:
-        print(f"{OUTPUT.relative_to(ROOT)}: differs from what protos/ gives; run: make stubs", file=sys.stderr)
-        return 1
-    return 0
-
-
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(OUTPUT, generate()))

@@ -1,7 +1,7 @@
-"""Generate the description of our HTTP API, gateway/page/openapi.json, from protos/; --check only compares.
+"""Generate the description of our HTTP API, gateway/page/openapi.json, from protos/. --check only compares.
 
-The messages of the API are those of the gRPC service in the JSON of protobuf, so that their descriptors and comments
-say all of it.
+The API has the messages of the gRPC service in the JSON of protobuf, so that descriptors and comments describe all of
+it.
 """
 
 from __future__ import annotations
@@ -106,7 +106,7 @@ Comments = dict[tuple[int, ...], str]
 
 
 def parsed() -> FileDescriptorProto:
-    """The file with its comments."""
+    """Parse the file with its comments."""
     with tempfile.TemporaryDirectory() as folder:
         output = Path(folder) / "set"
         command = [sys.executable, "-m", "grpc_tools.protoc", f"-I{PROTOS}", "--include_source_info"]
@@ -116,7 +116,7 @@ def parsed() -> FileDescriptorProto:
 
 
 def generate() -> str:
-    """The description as JSON."""
+    """Return the description as JSON."""
     file = parsed()
     comments = {tuple(each.path): " ".join(each.leading_comments.split()) for each in file.source_code_info.location}
     schemas = {
@@ -180,13 +180,13 @@ def _source_operation() -> dict[str, Any]:
 
 
 def _operation(name: str, summary: str, body: dict[str, Any] | None, reply: dict[str, Any]) -> dict[str, Any]:
-    """Return an operation; body, reply: schemas by media type."""
+    """Return an operation. body, reply: schemas by media type."""
     asked = {"requestBody": {"required": True, "content": body}} if body else {}
     return {"operationId": name, "summary": summary, "responses": _responses(reply), **asked}
 
 
 def _responses(reply: dict[str, Any]) -> dict[str, Any]:
-    """Return the responses of an operation; reply: schemas by media type."""
+    """Return the responses of an operation. reply: schemas by media type."""
     error = {"application/json": {"schema": {"$ref": "#/components/schemas/Status"}}}
     return {
         "200": {"description": "The reply.", "content": reply},
@@ -224,17 +224,16 @@ def _reference(name: str) -> dict[str, Any]:
     return {"$ref": f"#/components/schemas/{name.rpartition('.')[2]}"}
 
 
-def main() -> int:
-    """Return 1 if --check finds that the file is outdated."""
-    content = generate()
+def write_or_check(output: Path, content: bytes) -> int:
+    """Write a generated file; with --check, return 1 if it is outdated."""
     if sys.argv[1:] != ["--check"]:
-        OUTPUT.write_text(content, encoding="utf-8")
+        output.write_bytes(content)
         return 0
-    if OUTPUT.read_text(encoding="utf-8") != content:
-        print(f"{OUTPUT.relative_to(ROOT)}: differs from what protos/ gives; run: make stubs", file=sys.stderr)
+    if not output.exists() or output.read_bytes() != content:
+        print(f"{output.relative_to(ROOT)}: differs from what protos/ gives; run: make stubs", file=sys.stderr)
         return 1
     return 0
 
 
 if __name__ == "__main__":
-    sys.exit(main())
+    sys.exit(write_or_check(OUTPUT, generate().encode()))

@@ -1,4 +1,4 @@
-"""Generate the gRPC code and its type stubs from protos/ into the packages of the same paths; --check only compares."""
+"""Generate the gRPC code and its type stubs from protos/ into the packages of the same paths. --check only compares."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ OUTPUTS = ("--python_out=", "--grpc_python_out=", "--mypy_out=quiet:", "--mypy_g
 
 
 def generate(folder: Path) -> list[Path]:
-    """Write the code of every proto file of Lingon below a folder; returns the paths of the files in it.
+    """Write the code of every proto file of Lingon below a folder, and return the paths of the files in it.
 
     The package googleapis-common-protos has the code of google/rpc, whose proto file is there for other languages.
     """
@@ -28,7 +28,7 @@ def generate(folder: Path) -> list[Path]:
 
 
 def stale() -> list[Path]:
-    """The generated files of the repository that differ from those that protos/ gives now."""
+    """Return the generated files of the repository that differ from new ones."""
     with tempfile.TemporaryDirectory() as name:
         fresh = Path(name)
         return [path for path in generate(fresh) if _text(ROOT / path) != _text(fresh / path)]

@@ -4,8 +4,8 @@
 
 Training text is edited text, so that a model trained on it alone fails on a chat line without a capital or a full stop.
 This script writes FOLDER/forms.source and FOLDER/forms.target: one changed pair for every eighth pair of the corpora.
-Both sides change alike, so that the translation of a line in capitals is in capitals. What is done to a pair depends
-on the number of the pair alone: the same corpora give the same text.
+Both sides change alike, so that the translation of a line in capitals is in capitals. The change of a pair depends
+on its number alone: the same corpora give the same text.
 """
 
 from __future__ import annotations
@@ -26,39 +26,39 @@ Form = Callable[[Pair, Pair, random.Random], Pair]
 
 
 def without_end(pair: Pair, _following: Pair, _random: random.Random) -> Pair:
-    """The pair without the punctuation at its end."""
+    """Return the pair without the punctuation at its end."""
     return pair[0].rstrip(END), pair[1].rstrip(END)
 
 
 def in_small_letters(pair: Pair, _following: Pair, _random: random.Random) -> Pair:
-    """The source in small letters and without the punctuation at its end; the target as it should be."""
+    """Return the source in small letters and without the punctuation at its end, and the proper target."""
     return pair[0].lower().rstrip(END), pair[1].rstrip(END)
 
 
 def small_start(pair: Pair, _following: Pair, _random: random.Random) -> Pair:
-    """The source with a small letter first; the target as it should be."""
+    """Return the source with a small first letter, and the proper target."""
     return pair[0][:1].lower() + pair[0][1:], pair[1]
 
 
 def in_capitals(pair: Pair, _following: Pair, _random: random.Random) -> Pair:
-    """Both sides in capitals."""
+    """Return both sides in capitals."""
     return pair[0].upper(), pair[1].upper()
 
 
 def with_address(pair: Pair, _following: Pair, choice: random.Random) -> Pair:
-    """Both sides followed by the same address of a page or of a person."""
+    """Return both sides followed by the same address of a page or of a person."""
     site = choice.choice(SITES)
     site = f"https://{site}" if "@" not in site and choice.random() < 0.5 else site
     return f"{pair[0]} {site}", f"{pair[1]} {site}"
 
 
 def in_quotes(pair: Pair, _following: Pair, _random: random.Random) -> Pair:
-    """Both sides in quotes."""
+    """Return both sides in quotes."""
     return f'"{pair[0]}"', f'"{pair[1]}"'
 
 
 def two_sentences(pair: Pair, following: Pair, _random: random.Random) -> Pair:
-    """The pair and the next one as one text, if the first is a sentence."""
+    """Return the pair and the next one as one text, if the first is a sentence."""
     if not (pair[0].endswith(tuple(END)) and pair[1].endswith(tuple(END))):
         return pair
     return f"{pair[0]} {following[0]}", f"{pair[1]} {following[1]}"

@@ -2,11 +2,11 @@
 
     python scripts/widen_bundle.py BUNDLE CONFIG FOLDER
 
-FOLDER gets a checkpoint for `lingon train CONFIG --init-from FOLDER`. The model of CONFIG computes what the bundle does
-at first: the outputs of new layers, and the weights that read new hidden units, are 0 (Chen, Goodfellow and Shlens,
+FOLDER gets a checkpoint for `lingon train CONFIG --init-from FOLDER`. At first the model of CONFIG computes the same as
+the bundle: the outputs of new layers, and the weights that read new hidden units, are 0 (Chen, Goodfellow and Shlens,
 2016, for the units). A model with fewer layers has the first, the last and evenly spread ones between them (Shleifer
-and Rush, 2020), or the first one alone, and a decoder of SSRUs has new weights in place of self-attention: it has to be
-trained before it is of use. It must be a pre-norm Transformer, as wide as that of the bundle.
+and Rush, 2020), or the first one alone, and a decoder of SSRUs has new weights instead of self-attention: it has to be
+trained before use. It must be a pre-norm Transformer of the same width as the bundle.
 """
 
 from __future__ import annotations
@@ -71,7 +71,7 @@ def spread_layers(count: int, there: int) -> list[int]:
 
 
 def name_in_bundle(name: str, layers: Mapping[str, Sequence[int]]) -> str:
-    """Return the name in the bundle of a weight; layers: of each stack, see spread_layers."""
+    """Return the name in the bundle of a weight. layers: of each stack, see spread_layers."""
     stack, _, rest = name.partition(".")
     if stack not in layers or not rest[0].isdigit():
         return name

@@ -1,1 +1,1 @@
-"""The server: from a bundle to translations over gRPC; it imports neither `training` nor torch."""
+"""The server: from a bundle to translations over gRPC. Imports neither `training` nor torch."""

@@ -21,7 +21,7 @@ Models = Annotated[
 
 
 def __getattr__(name: str) -> Any:
-    """The verb `serve`, built when it is first used: its options are made from Settings, which need pydantic."""
+    """Return the verb `serve`, built on first use because its options are made from Settings, which need pydantic."""
     if name != "serve":
         raise AttributeError(name)
     return with_setting_options(_serve)
@@ -43,7 +43,7 @@ def _serve(config: Path | None, flags: dict[str, Any]) -> None:
 
 
 def _check_models_are_named(loaded: LoadedSettings) -> None:
-    """Raise SettingsError if no models are given, and their default is not here either."""
+    """Raise SettingsError if no models are given and there is no default model."""
     from lingon.errors import SettingsError
 
     (folder, *others) = loaded.settings.models
@@ -54,7 +54,7 @@ def _check_models_are_named(loaded: LoadedSettings) -> None:
 
 
 def with_setting_options(verb: Callable[[Path | None, dict[str, Any]], None]) -> Callable[..., None]:
-    """The verb with an option for every setting; an option that is not given has the value None."""
+    """Return the verb with an option for every setting. An option that is not given has the value None."""
     from lingon.serving.settings import describe_settings
 
     parameters = [_parameter(setting) for setting in describe_settings()]
@@ -84,9 +84,9 @@ def _keyword(name: str, annotation: Any) -> inspect.Parameter:
 
 
 def log_settings(loaded: LoadedSettings) -> None:
-    """Log every setting with its origin: those that were given at info, defaults at debug.
+    """Log every setting with its origin: given ones at level info, defaults at debug.
 
-    Variables that were ignored are a warning.
+    Ignored variables are logged as a warning.
     """
     import logging
 
@@ -103,7 +103,7 @@ def log_settings(loaded: LoadedSettings) -> None:
 
 
 def _exit_on_sigterm() -> None:
-    """Exit on a SIGTERM during the start, which process 1 would ignore. The server sets its own handler later."""
+    """Exit on a SIGTERM during the start, which process 1 would ignore. The server later sets its own handler."""
     if os.getpid() == 1:
         signal.signal(signal.SIGTERM, lambda *_: os._exit(0))
 

@@ -18,20 +18,20 @@ from lingon.extras import install_command
 from lingon.machine import granted_cores, usable_cores
 from lingon.serving.runtime.device import available_providers, cuda_missing, instruction_set, kernels_missing
 
-FOR_DEVELOPERS = ("dev", "docs")  # extras that only a change of Lingon itself needs; JSON has them too
+FOR_DEVELOPERS = ("dev", "docs")  # extras for changes of Lingon itself; only the JSON output has them
 MOST_NAMED = 10  # packages in the line of an extra
 
 VERSIONS = ("lingon", "grpcio", "protobuf", "numpy", "onnxruntime", "onnxruntime-gpu", "sentencepiece", "torch")
 
 
 def examine(paths: Iterable[Path]) -> dict[str, Any]:
-    """All findings, as values for JSON; paths: of bundles or folders of bundles."""
+    """Return all findings as values for JSON; paths: bundles or folders of bundles."""
     models = [finding for path in paths for finding in _models(path)]
     labels = Counter(model["label"] for model in models if model["problem"] is None)
     for model in models:
         if (count := labels[model["label"]]) > 1:
             model["problem"] = f"{model['label']} is given {count} times; give each version once"
-    extras = _extras()
+    extras = lacking(metadata.requires("lingon") or [], _version)
     has_runtime = available_providers() and not (extras.get("serve") and extras.get("gpu"))
     return {
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in VERSIONS},
@@ -46,7 +46,7 @@ def examine(paths: Iterable[Path]) -> dict[str, Any]:
 
 
 def report(findings: dict[str, Any]) -> str:
-    """The findings as lines of text."""
+    """Return the findings as lines of text."""
     versions = findings["versions"]
     installed = [f"{name} {number}" for name, number in versions.items() if number]
     cores = findings["cores"]
@@ -109,14 +109,10 @@ def _unusable(path: Path, problem: str) -> dict[str, Any]:
     return {"path": str(path), "label": None, "precisions": None, "problem": problem, "left_out": []}
 
 
-def _extras() -> dict[str, list[str]]:
-    return lacking(metadata.requires("lingon") or [], _version)
-
-
 def lacking(requirements: Iterable[str], version: Callable[[str], str | None]) -> dict[str, list[str]]:
-    """The packages of each extra that are not installed, those of extras that it includes too.
+    """Return the packages of each extra, and of the extras that it includes, that are not installed.
 
-    requirements: as in the metadata of a package: `onnx>=1.20; extra == "export"`, `lingon[train]; extra == "export"`
+    requirements: in the form of package metadata: `onnx>=1.20; extra == "export"`, `lingon[train]; extra == "export"`
     version: returns the version of an installed package, or None
     """
     packages: dict[str, list[str]] = {}

@@ -1,4 +1,4 @@
-"""Judges translations by text, tokens and log-probabilities, without a model: their flags and their confidence."""
+"""The judgement of translations by text, tokens and log-probabilities, without a model: flags and confidence."""
 
 from __future__ import annotations
 
@@ -22,14 +22,14 @@ from lingon.text import UNK, Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
 
 FEATURES: tuple[Feature, ...] = get_args(Feature)
-LEAST_LOG_PROB = -50.0  # of a token; a rule of a request may force tokens of probability 0
-GOOD = 50  # chrF of a translation that counts as good
+LEAST_LOG_PROB = -50.0  # log-probability of a token, because a rule may force tokens of probability 0
+GOOD = 50  # chrF of a translation from which on it counts as good
 
 
 def features(
     source: str, target: str, source_ids: Sequence[int], log_probs: Sequence[float]
 ) -> tuple[float, float, float, float, float, float]:
-    """Return what the confidence is computed from, in the order of FEATURES.
+    """Return the inputs of the confidence, in the order of FEATURES.
 
     mean: log-probability of a token
     root: mean root of -log-probability, in which an unlikely token counts less
@@ -38,7 +38,7 @@ def features(
     ratio: logarithm of characters of the translation / characters of the source
     unknown: share of the source tokens that are unknown
 
-    source_ids: without the end token; log_probs: of each target token and the end token, natural logarithms
+    source_ids: ids without the end token; log_probs: natural log-probabilities of the target tokens and the end token
     """
     if log_probs and min(log_probs) < LEAST_LOG_PROB:
         log_probs = [max(value, LEAST_LOG_PROB) for value in log_probs]
@@ -58,12 +58,12 @@ def confidence(model: Confidence, found: Sequence[float]) -> float:
 
 MIN_WORDS = 3  # one or two words are often the same in both languages
 COPIED = 0.9  # similarity
-LEAST_LENGTH = 0.7  # of the shorter text, relative to the longer one: others are less similar than COPIED
+LEAST_LENGTH = 0.7  # ratio of the shorter text's length to the longer one's; below it, similarity is under COPIED
 ORDER, BETA = 6, 2  # longest n-gram of characters; weight of recall, as in chrF
 
 
 def copies(source: str, target: str) -> bool:
-    """Whether a translation is a copy of its source, of at least MIN_WORDS words that are not all names."""
+    """Return whether a translation is a copy of its source, of at least MIN_WORDS words that are not all names."""
     if not LEAST_LENGTH * len(source) <= len(target) <= len(source) / LEAST_LENGTH:
         return False
     words = source.split()
@@ -74,7 +74,7 @@ def copies(source: str, target: str) -> bool:
 
 
 def similarity(text: str, reference: str) -> float:
-    """The F score of the n-grams of characters of two texts, 0 to 1: chrF of Popović (2015), with beta 2."""
+    """Return the F score of the character n-grams of two texts, 0 to 1: chrF of Popović (2015), with beta 2."""
     scores = []
     text, reference = "".join(text.split()), "".join(reference.split())
     for order in range(1, ORDER + 1):
@@ -93,18 +93,18 @@ def _ngrams(text: str, order: int) -> Counter[str]:
 
 
 def _may_be_name(word: str) -> bool:
-    """Whether a word is in title case, or has no letter: a name, a number or a sign."""
+    """Return whether a word is in title case, or has no letter: a name, a number or a sign."""
     return not any(letter.isalpha() for letter in word) or (word[0].isupper() and not word.isupper())
 
 
-STEPS = 16  # of a byte of a profile for each nat: 255 is a log-probability of -15.9
-EVIDENCE = 0.5  # share of the difference of two log-probabilities that counts: neighbouring trigrams share letters
-CLEAR = 1.0  # nats for each token by which a text fits a language better than another one, so that there is no doubt
+STEPS = 16  # units of a profile's bytes per nat: 255 is a log-probability of -15.9
+EVIDENCE = 0.5  # share of the difference of two log-probabilities that counts, because trigrams overlap
+CLEAR = 1.0  # nats per token by which a text must fit one language better than another to be certain
 _OTHER = re.compile(r"[\W\d_]+")
 
 
 def trigrams(text: str) -> np.ndarray:
-    """Return the bucket of each trigram of a text, (trigrams); digits and punctuation are one space."""
+    """Return the bucket of each trigram of a text, (trigrams). Digits and punctuation are one space."""
     return _buckets(_OTHER.sub(" ", f" {text.lower()} "))
 
 
@@ -132,25 +132,25 @@ class Languages:
     """The profiles of several languages."""
 
     def __init__(self, profiles: Sequence[bytes]) -> None:
-        """profiles: of each language, as `profile` returns them."""
+        """profiles: result of `profile` for each language."""
         table = np.frombuffer(b"".join(profiles), np.uint8).reshape(len(profiles), PROFILE_BYTES)
         self._surprise = table.T.astype(np.float32) / STEPS  # (PROFILE_BYTES, languages)
 
     def surprise(self, text: str) -> list[float]:
-        """Return -log-probability of a text in each language, in nats: the smallest fits best."""
+        """Return -log-probability of a text in each language, in nats. The smallest fits best."""
         return self._summed(trigrams(text))
 
     def fits(self, text: str) -> list[float]:
-        """Return the log-likelihood of a text in each language up to a constant; without letters equal ones."""
+        """Return the log-likelihood of a text in each language up to a constant. Without letters all are equal."""
         return [-EVIDENCE * surprise for surprise in self.surprise(text)]
 
     def excess(self, text: str) -> float:
-        """Return by how many nats another language fits a text better than the last one; negative if none does."""
+        """Return by how many nats another language fits a text better than the last one, negative if none does."""
         *others, own = self._summed(trigrams(text))
         return own - min(others)
 
     def excess_inside(self, piece: str) -> float:
-        """Return the same of a part of a text: what is before and after it is not known."""
+        """Return `excess` for a part of a text with unknown neighbours."""
         *others, own = self._summed(_buckets(_OTHER.sub(" ", piece.lower())))
         return own - min(others)
 
@@ -160,21 +160,22 @@ class Languages:
 
 
 class PieceLanguages:
-    """Tells quickly that tokens are in the last language, by the trigrams inside each: nearly all translations are."""
+    """A quick proof for most translations that tokens are in the last language, by the trigrams inside each token."""
 
     def __init__(self, languages: Languages, piece_of: Callable[[int], str]) -> None:
         """piece_of: returns the text of a token, with spaces."""
         self._languages, self._piece_of = languages, piece_of
-        self._excesses: dict[int, float] = {}  # of the tokens that were seen
+        self._excesses: dict[int, float] = {}  # cache by token
 
     def excess(self, text: str, token_ids: Sequence[int]) -> float:
-        """Return by how many nats another language fits a text of these tokens better, or 0 where none clearly does."""
+        """Return by how many nats another language fits a text of these tokens better, or 0 if none clearly does."""
         return self._languages.excess(text) if self.may_be_other(token_ids) else 0.0
 
     def may_be_other(self, token_ids: Sequence[int]) -> bool:
-        """Whether the trigrams inside the tokens do not clearly fit the last language best: then the text needs a look.
+        """Return whether the trigrams inside the tokens do not clearly fit the last language best.
 
-        A token of one or two letters has no trigram inside, so that texts of such tokens always need one.
+        The text must then be checked. A token of one or two letters has no trigram inside, so that it always needs the
+        check.
         """
         known, total = self._excesses, 0.0
         for token in token_ids:
@@ -185,8 +186,8 @@ class PieceLanguages:
         return total > -CLEAR * len(token_ids)
 
 
-SLACK = 1.25  # of the ratio: training pairs are less free than all good translations
-SPARE = 2  # tokens by which any translation may be too short or too long
+SLACK = 1.25  # factor of the ratio, because good translations vary more than training pairs
+SPARE = 2  # tokens; any translation may be so much too short or too long
 
 
 class Lengths:
@@ -197,7 +198,7 @@ class Lengths:
         self._bounds = [each.most_source for each in ranges]
 
     def unusual(self, source_tokens: int, target_tokens: int) -> bool:
-        """Whether a translation is shorter or longer than all but one of 1,000 training pairs, and some more."""
+        """Return whether a translation is clearly shorter or longer than all but one of 1,000 training pairs."""
         usual = self._ranges[min(bisect_left(self._bounds, source_tokens), len(self._ranges) - 1)]
         least = usual.least / SLACK * source_tokens - SPARE
         most = usual.most * SLACK * source_tokens + SPARE
@@ -210,10 +211,10 @@ LONG = 3  # digits: translations often have shorter numbers as words
 
 
 def changes_numbers(source: str, target: str) -> bool:
-    """Whether a translation has other numbers than its source.
+    """Return whether a translation has other numbers than its source.
 
-    It lacks a number of the source and has one that the source has not, or this is true of one of them and that number
-    has LONG or more digits. A number may be written as words; then it is in one of the two texts only.
+    It lacks a number of the source and has an additional one. Or only one of both holds, and the number has LONG or
+    more digits. Shorter numbers may be written as words in one of the texts.
     """
     if not _DIGITS.search(source) and not _DIGITS.search(target):
         return False
@@ -225,7 +226,7 @@ def changes_numbers(source: str, target: str) -> bool:
 
 
 def _numbers(text: str) -> Counter[str]:
-    """The runs of digits without separators of thousands, and how often each occurs; 1.5 and 1,5 are the same two.
+    """Return the counts of the runs of digits without separators of thousands. 1.5 and 1,5 are the same two runs.
 
     Zeros at the begin do not count: 09:30 is 9:30.
     """
@@ -233,17 +234,17 @@ def _numbers(text: str) -> Counter[str]:
 
 
 NGRAM = 4
-OFTENER = 2  # a translation has its commonest n-gram at least so many times more often than its source has its own
-COMPRESSED_BYTES = 200  # of UTF-8: shorter texts do not compress well, whatever they say
-COMPRESSION = 2.4  # bytes of a text for each byte of it compressed: what looping text exceeds
+OFTENER = 2  # ratio of the counts of the commonest n-grams of a translation and its source, at least
+COMPRESSED_BYTES = 200  # bytes of UTF-8; shorter texts do not compress well, whatever they contain
+COMPRESSION = 2.4  # bytes of a text per compressed byte; looping text exceeds it
 
 
 PERIODS = range(1, 17)  # tokens of a phrase that `is_looping` finds
-TIMES = 4  # that a phrase is repeated, and at least TIMES * NGRAM tokens
+TIMES = 4  # repetitions of a phrase, with at least TIMES * NGRAM tokens
 
 
 def is_looping(source: Sequence[int], target: Sequence[int]) -> bool:
-    """Whether the last tokens of a translation are one phrase again and again, and its source has no such phrase."""
+    """Return whether a translation ends with one repeated phrase that its source does not repeat."""
     count = len(target)
     if count < TIMES * NGRAM:
         return False
@@ -258,16 +259,16 @@ def is_looping(source: Sequence[int], target: Sequence[int]) -> bool:
 
 
 def repeats(source: str, target: str, source_ids: Sequence[int], target_ids: Sequence[int]) -> bool:
-    """Whether a translation repeats itself more than its source does.
+    """Return whether a translation repeats itself more than its source does.
 
-    The commonest 4-gram of words or tokens is compared as by Raunak et al. (2021), section 4.2, the ratio of
-    compression as by Radford et al. (2022), section 4.5.
+    The commonest 4-gram of words or tokens is compared as in Raunak et al. (2021), section 4.2, and the ratio of
+    compression as in Radford et al. (2022), section 4.5.
     """
-    if _commonest(target_ids) > 1 and (  # words that repeat themselves have tokens that do
+    if _commonest(target_ids) > 1 and (  # repeated words have repeated tokens
         _oscillates(source_ids, target_ids) or _oscillates(source.split(), target.split())
     ):
         return True
-    return len(target) >= COMPRESSED_BYTES // 4 and _is_compressible(source, target)
+    return len(target) >= COMPRESSED_BYTES // 4 and _compression(target) > COMPRESSION >= _compression(source)
 
 
 def _oscillates(source: Sequence[Hashable], target: Sequence[Hashable]) -> bool:
@@ -276,29 +277,25 @@ def _oscillates(source: Sequence[Hashable], target: Sequence[Hashable]) -> bool:
 
 
 def _commonest(items: Sequence[Hashable]) -> int:
-    """How often the commonest n-gram occurs; 0 if there are fewer than NGRAM items."""
+    """Return the count of the commonest n-gram, or 0 for fewer than NGRAM items."""
     if len(items) < NGRAM or len(set(items)) == len(items):
         return int(len(items) >= NGRAM)
     grams = list(zip(*(items[begin:] for begin in range(NGRAM)), strict=False))
     return 1 if len(set(grams)) == len(grams) else max(Counter(grams).values())
 
 
-def _is_compressible(source: str, target: str) -> bool:
-    return _compression(target) > COMPRESSION >= _compression(source)
-
-
 def _compression(text: str) -> float:
-    """Bytes for each byte compressed; 0 for a text that is too short to say."""
+    """Return the bytes of a text per compressed byte, or 0 for a text that is too short."""
     content = text.encode(errors="replace")
     return len(content) / len(zlib.compress(content)) if len(content) >= COMPRESSED_BYTES else 0.0
 
 
-UNREADABLE_SHARE = 0.3  # of the tokens of a source
+UNREADABLE_SHARE = 0.3  # share of the tokens of a source
 EXCESS = 8.0  # nats by which the other language of the bundle fits a translation better: 2 of 10,000 human ones have it
 
 
 class Flag(StrEnum):
-    """Why a translation is suspect; the value is the label of the metric."""
+    """The reason why a translation is suspect. The value is the label of the metric."""
 
     EMPTY = "empty"
     REPETITION = "repetition"
@@ -311,7 +308,6 @@ class Flag(StrEnum):
 
     @property
     def code(self) -> pb.WarningCode.ValueType:
-        """The code of its warning."""
         return pb.WarningCode.Value(f"WARNING_CODE_{self.name}")
 
 
@@ -319,16 +315,16 @@ REASONS: dict[str, pb.WarningCode.ValueType] = {
     **{flag: flag.code for flag in Flag},
     "retried": pb.WARNING_CODE_RETRIED,
 }
-"""What the guard does or suspects, as the label of the metric, and the code of its warning."""
+"""Each action or suspicion of the guard as the label of the metric, with the code of its warning."""
 
 DEGENERATE = frozenset({Flag.EMPTY, Flag.REPETITION, Flag.WRONG_LANGUAGE, Flag.LENGTH_RATIO})
-"""The flags of translations that are worth another attempt, and whose confidence is 0."""
+"""The flags of translations that get another attempt and have a confidence of 0."""
 
 
 class Sentence(NamedTuple):
-    """A sentence and its translation; the ids are without end tokens.
+    """A sentence and its translation. The ids are without end tokens.
 
-    log_probs: of the target tokens that the model chose, and of the end token
+    log_probs: log-probabilities of the target tokens that the model chose, and of the end token
     """
 
     source: str
@@ -339,7 +335,7 @@ class Sentence(NamedTuple):
 
 
 class Judgement(NamedTuple):
-    """What the guard finds about a sentence; confidence: 0 to 1, None without text data."""
+    """The judgement of the guard about a sentence; confidence: 0 to 1, None without text data."""
 
     flags: tuple[Flag, ...] = ()
     confidence: float | None = None
@@ -366,7 +362,7 @@ class Guard:
 
     @classmethod
     def of(cls, bundle: Bundle, tokenizer: Tokenizer) -> Guard:
-        """The guard of a bundle. Raises BundleError if its profiles do not have the right size."""
+        """Return the guard of a bundle. Raises BundleError if its profiles do not have the right size."""
         text, profiles = bundle.manifest.text, profiles_of(bundle)
         if profiles is None:
             return cls(tokenizer.unreadable, text)
@@ -392,7 +388,7 @@ class Guard:
         return confidence(self._confidence, measured)
 
     def _compare(self, sentence: Sentence, flags: list[Flag]) -> None:
-        """Compare a translation that has text with what the bundle knows of its languages; adds to flags."""
+        """Compare a translation with text to the language data of the bundle, and add to flags."""
         if self._languages is not None and self._languages.excess(sentence.target, sentence.target_ids) > EXCESS:
             flags.append(Flag.WRONG_LANGUAGE)
         if self._lengths is not None and self._lengths.unusual(len(sentence.source_ids), len(sentence.target_ids)):
@@ -400,7 +396,7 @@ class Guard:
 
 
 def profiles_of(bundle: Bundle) -> tuple[bytes, bytes] | None:
-    """Return the profiles of the source and the target language; None if the bundle has none.
+    """Return the profiles of the source and the target language, or None if the bundle has none.
 
     Raises BundleError if they do not have the right size.
     """
@@ -415,7 +411,7 @@ def profiles_of(bundle: Bundle) -> tuple[bytes, bytes] | None:
 def judge(sentence: Sentence, unreadable: AbstractSet[int]) -> list[Flag]:
     """Return the flags of a translation, in the order of Flag.
 
-    unreadable: source ids that stand for a part of a character, or for one that the vocabulary has not
+    unreadable: source ids that stand for a part of a character, or for an unknown one
     """
     source, target = sentence.source, sentence.target
     if not target.strip() and source.strip():

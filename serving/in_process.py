@@ -39,14 +39,14 @@ LIMITS = EngineLimits(max_queue_texts=1_000_000, max_queue_tokens=100_000_000, m
 """The queue is practically unbounded, because there is only one caller."""
 
 CLOSED = "the model was closed during this call"
-IN_FLIGHT = 256  # lines in translation at once; several full batches, so that a free row is filled at once
+IN_FLIGHT = 256  # lines in translation at once; several full batches, so that free rows are filled at once
 
 
 @contextmanager
 def _warnings_with_values() -> Iterator[None]:
-    """Print warnings with their values, such as the model and the reason, in a program that configures no logging.
+    """Print warnings with their values, such as the model and the reason, if a program configures no logging.
 
-    Python's handler of last resort prints the message alone.
+    Python's handler of last resort prints only the message.
     """
     package = logging.getLogger("lingon")
     if package.hasHandlers():
@@ -61,7 +61,7 @@ def _warnings_with_values() -> Iterator[None]:
 
 
 class LocalTranslator:
-    """Translates with a bundle, using the messages of the service. Safe to use from several threads."""
+    """A translator with a bundle and the messages of the service. Safe for use from several threads."""
 
     def __init__(
         self,
@@ -94,38 +94,38 @@ class LocalTranslator:
 
     def close(self) -> None:
         """Cancel all running calls and end the threads."""
-        asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()  # first: they end as cancelled then
+        asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()  # first, so that calls end as cancelled
         self._translator.engine.stop(0)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
         self._loop.close()
 
     def translate(self, request: pb.TranslateRequest, timeout: float | None = None) -> pb.TranslateResponse:
-        """The service's Translate; raises the RequestError with which a server would end the call.
+        """Call the service's Translate. Raises the RequestError with which a server would end the call.
 
-        timeout: seconds; then Expired is raised
+        timeout: seconds until Expired is raised
         """
         return self._wait(self._translate(request, _deadline(timeout)))
 
     def translate_stream(self, request: pb.TranslateStreamRequest, timeout: float | None = None) -> LocalStream:
-        """The service's TranslateStream; see `translate`."""
+        """Call the service's TranslateStream; see `translate`."""
         return LocalStream(self._messages(request, _deadline(timeout)), self._loop)
 
     def translate_stream_async(
         self, request: pb.TranslateStreamRequest, timeout: float | None = None
     ) -> AsyncLocalStream:
-        """As `translate_stream`, for the event loop that calls it."""
+        """Call `translate_stream` for the event loop of the caller."""
         return AsyncLocalStream(self._messages(request, _deadline(timeout)), self._loop)
 
     def score(self, request: pb.ScoreRequest, timeout: float | None = None) -> pb.ScoreResponse:
-        """The service's Score; see `translate`."""
+        """Call the service's Score; see `translate`."""
         return self._wait(self._score(request, _deadline(timeout)))
 
     def begin(self, method: str, request: Any, timeout: float | None = None) -> Future[Any]:
-        """Begin a unary method of the service, such as Translate; cancelling the future ends the work.
+        """Begin a unary method of the service, such as Translate. Cancelling the future ends the work.
 
-        The future has the reply, or the RequestError with which a server would end the call. It is cancelled too if the
-        model is closed during the call.
+        The result is the reply, or the RequestError with which a server would end the call. The future is also
+        cancelled if the model is closed during the call.
         """
         work: dict[str, Callable[[Any, float | None], Coroutine[Any, Any, Any]]] = {
             "Translate": self._translate,
@@ -144,9 +144,9 @@ class LocalTranslator:
         source_language: str = "",
         target_language: str = "",
     ) -> TranslatedLines:
-        """The best translation of each line, as one line; empty for a line without text.
+        """Return the best translation of each line, as one line. It is empty for a line without text.
 
-        A line is translated whole, even if it has several sentences: a line of a test set is one segment.
+        A line is translated whole, even if it has several sentences, because a line of a test set is one segment.
 
         on_progress: called after each line, on another thread, with the number of lines done and of all
         source_language, target_language: empty for the model's
@@ -169,7 +169,7 @@ class LocalTranslator:
     async def _detect_languages(
         self, request: pb.DetectLanguagesRequest, deadline: float | None
     ) -> pb.DetectLanguagesResponse:
-        """Among the languages of the bundle."""
+        """Detect among the languages of the bundle."""
         return await self._detector.detect_all(request, TimeSlice())
 
     async def _messages(self, request: pb.TranslateStreamRequest, deadline: float | None) -> Messages:
@@ -181,7 +181,7 @@ class LocalTranslator:
                 yield stream_message(event)
 
     def _find(self, request: pb.TranslateRequest | pb.TranslateStreamRequest | pb.ScoreRequest) -> Translator:
-        """The translator; raises UnknownModel if the request is for another model or other languages."""
+        """Return the translator. Raises UnknownModel if the request is for another model or other languages."""
         found = self._catalog.find(request.model, request.source_language_code, request.target_language_code)
         return found.model.for_pair(found.source, found.target)
 
@@ -200,7 +200,7 @@ class LocalTranslator:
 
 
 class LocalStream(Iterator[pb.TranslateStreamResponse]):
-    """The messages of a stream, for a thread that is not that of the event loop.
+    """The messages of a stream, for a thread other than the event loop's.
 
     It ends with the RequestError with which a server would end the call, if there is one.
     """
@@ -223,7 +223,7 @@ class LocalStream(Iterator[pb.TranslateStreamResponse]):
 
 
 class AsyncLocalStream(AsyncIterator[pb.TranslateStreamResponse]):
-    """As LocalStream, for another event loop, which makes it."""
+    """A LocalStream for another event loop, on which it is created."""
 
     def __init__(self, messages: Messages, loop: AbstractEventLoop) -> None:
         self._arrived: asyncio.Queue[pb.TranslateStreamResponse | BaseException] = asyncio.Queue()
@@ -243,14 +243,14 @@ class AsyncLocalStream(AsyncIterator[pb.TranslateStreamResponse]):
         self._reading.cancel()
 
     def _pass_on(self, arrived: pb.TranslateStreamResponse | BaseException) -> None:
-        with suppress(RuntimeError):  # that loop is closed: nothing reads the stream any more
+        with suppress(RuntimeError):  # the loop is closed, so that nothing reads the stream any more
             self._own_loop.call_soon_threadsafe(self._arrived.put_nowait, arrived)
 
 
 def _deliver(
     messages: Messages, loop: AbstractEventLoop, put: Callable[[pb.TranslateStreamResponse | BaseException], object]
 ) -> Future[None]:
-    """Read messages on a loop. `put` gets each, and then an error or StopIteration; cancelling the future ends it."""
+    """Read messages on a loop. `put` gets each, and then an error or StopIteration. Cancelling the future ends it."""
 
     async def read() -> None:
         async with aclosing(messages):
@@ -281,7 +281,7 @@ def translate_lines(
     target_language: str | None = None,
     on_progress: Progress = lambda done, of: None,
 ) -> TranslatedLines:
-    """The best translation of each line by the serving engine; a line that is too long is translated in parts.
+    """Return the best translation of each line by the serving engine. A line that is too long is translated in parts.
 
     on_progress: see `LocalTranslator.translate_lines`
     """
@@ -305,12 +305,11 @@ async def _translate_lines(
             on_progress(next(done), len(lines))
 
     workers = (work() for _ in range(min(IN_FLIGHT, len(lines))))
-    await asyncio.gather(*workers)  # the first error is raised; close() cancels the others
+    await asyncio.gather(*workers)  # raises the first error; close() cancels the others
     return translations
 
 
 async def _cancel_others() -> None:
-    """Cancel the other tasks of this event loop."""
     others = asyncio.all_tasks() - {asyncio.current_task()}
     for task in others:
         task.cancel()
@@ -324,6 +323,6 @@ async def _translate_line(translator: Translator, number: int, line: str, option
     (result,) = response.results
     if result.status.code:
         message = result.status.message
-        own = message.removeprefix("texts[0] ")  # the name of the line in its request
+        own = message.removeprefix("texts[0] ")  # the field of the line in its request
         raise LingonError(f"line {number}: {message}" if own == message else f"line {number} {own}")
     return " ".join(result.hypotheses[0].text.split())

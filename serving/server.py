@@ -57,19 +57,19 @@ from lingon.serving.rpc.service import TranslationService
 from lingon.serving.rpc.standard_services import Health, add_reflection, model_services
 from lingon.serving.runtime.device import onnxruntime_version
 from lingon.serving.settings import DOCUMENT_BYTES, DOCUMENT_PROCESSES, HTTP_BYTES, Settings
-from lingon.serving.threads import new_threads_never_preempt, run_in_thread, spare_each_other
+from lingon.serving.threads import avoid_preemption, new_threads_never_preempt, run_in_thread
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 
 SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
 SERVING, NOT_SERVING = health_pb2.HealthCheckResponse.SERVING, health_pb2.HealthCheckResponse.NOT_SERVING
-LATE_CALL_SECONDS = 4.0  # seconds in which calls that arrive while the server stops are refused
+LATE_CALL_SECONDS = 4.0  # seconds for refusals of calls that arrive while the server stops
 GC_THRESHOLDS = (2_000, 20, 10)
-"""New objects until a garbage collection, and collections until a larger one; the defaults are 700, 10 and 10.
+"""New objects until a garbage collection, and collections until a larger one. The defaults are 700, 10 and 10.
 
-A call has some hundred objects, and nearly all end with it without the collector, which takes a tenth of the time of a
-server with the defaults. More than this would keep too many requests whose calls ended with an error: gRPC has these in
-cycles.
+A call has some hundred objects, and nearly all are freed with it without the collector. With the defaults the collector
+takes a tenth of the time of a server. Higher numbers would keep too many requests of failed calls, which gRPC holds in
+reference cycles.
 """
 HEALTH_INTERVAL = 0.25  # seconds between two health checks of the engines
 
@@ -88,7 +88,7 @@ class Server:
     ) -> None:
         """announce: called with one line when the server is ready; load: makes the translator of a bundle.
 
-        connections: that the ports take at once; None for as many as they take at most
+        connections: bound of the connections to the ports, or None for the default maximum
         """
         self._connections = connections or most_connections()
         self._settings, self._announce = settings, announce
@@ -100,23 +100,23 @@ class Server:
             0  # the real ones are set when the ports are bound
         )
         self.bound = asyncio.Event()
-        self.has_stuck_thread = False  # a thread that cannot be interrupted still loads, computes or hangs
+        self.has_stuck_thread = False  # whether a thread that cannot be interrupted still loads, computes or hangs
         self._gate, self._stopping = AdmissionGate(), asyncio.Event()
         self._registry = ModelRegistry(settings, self.metrics, load)
         self._reloader = ModelReloader(self._registry, self.metrics, settings.models, self._on_published)
         self._supervisor = Supervisor(settings.hang_seconds)
-        self._most_texts = min(settings.max_texts, settings.max_queue_texts)  # the queue never takes more
+        self._most_texts = min(settings.max_texts, settings.max_queue_texts)  # the queue never accepts more
         self._service = TranslationService(self._gate, self.metrics, self._most_texts, lambda: self._registry.catalog)
         self._health = Health()
         self._serving, self._lag = False, LagMonitor()
         self.metrics.ready.set_function(self._is_serving)
         self._names = ["", SERVICE]  # services that the health service reports with one status
         self._admin: grpc.aio.Server | None = None
-        self._http: Any = None  # the open port of the HTTP APIs, if they are wanted
-        self.channel: LocalChannel  # to the services of the gRPC port, once there is one
+        self._http: Any = None  # the open port of the HTTP APIs, if there is one
+        self.channel: LocalChannel  # to the services of the gRPC port, set when it is open
 
     async def run(self) -> int:
-        """Serve until a signal or the failure of an engine; returns the exit code."""
+        """Serve until a signal or the failure of an engine, and return the exit code."""
         settings, folders = self._settings, model_folders(self._settings.models)
         self._names += model_services(model_names(folders))
         self._listen_to_signals()
@@ -126,13 +126,13 @@ class Server:
             for work in (
                 self._lag.measure(self.metrics.loop_lag.observe),
                 self._security.watch_files(),
-                spare_each_other(worker_threads, lambda: any(each.contended for each in self._engines())),
+                avoid_preemption(worker_threads, lambda: any(each.contended for each in self._engines())),
             ):
                 opened.callback(asyncio.create_task(work).cancel)
             endpoint = opened.enter_context(HttpEndpoint(*address, registry, self._is_serving, self._received.update))
             self.metrics_port = endpoint.port
             server = await self._open_ports()
-            opened.push_async_callback(self._stop_ports, server)  # it has stopped already, unless the start fails
+            opened.push_async_callback(self._stop_ports, server)  # already stopped, unless the start fails
             await self._start_ports(server, opened)
             self.bound.set()
             try:
@@ -144,7 +144,7 @@ class Server:
                 await self._close(server)
 
     async def _open_ports(self) -> grpc.aio.Server:
-        """Bind the gRPC port and open the admin port, if it is wanted; returns the server of the gRPC port."""
+        """Bind the gRPC port, open the admin port if it is set, and return the server of the gRPC port."""
         settings, server = self._settings, self._grpc_server()
         self.channel = LocalChannel(services_of(server), self.metrics.received_calls.inc)
         self.port = bind(server, settings.host, settings.port, self._security.credentials())
@@ -167,7 +167,7 @@ class Server:
         return server
 
     async def _start_ports(self, server: grpc.aio.Server, opened: AsyncExitStack) -> None:
-        """Start the gRPC server, and the HTTP APIs in front of it, if they are wanted."""
+        """Start the gRPC server, and the HTTP APIs in front of it if they are set."""
         with new_threads_never_preempt():
             await server.start()
         if self._settings.http_port is not None:
@@ -188,12 +188,12 @@ class Server:
         self.stop()
 
     def _on_hangup(self) -> None:
-        """Reload files, as other servers do on SIGHUP, whose default action would end the process without a drain."""
+        """Reload files on SIGHUP. The default action would end the process without a drain."""
         self._security.check_files()
         event(logger, logging.INFO, "SIGHUP: keys and certificates were checked; other settings need a restart")
 
     def _listen_to_signals(self) -> None:
-        """Handle signals until the process ends: a late one must not change its exit code."""
+        """Handle signals until the process ends, because a late one must not change its exit code."""
         loop = asyncio.get_running_loop()
         for number in (signal.SIGTERM, signal.SIGINT):
             loop.add_signal_handler(number, self._on_signal)
@@ -219,7 +219,7 @@ class Server:
         return [entry.model.translator.engine for entry in self._registry.catalog.entries]
 
     async def _load(self, folders: Sequence[Path]) -> bool:
-        """Load all models; returns False if a signal came first."""
+        """Load all models. Returns False if a signal came first."""
         loading = run_in_thread(partial(self._registry.load_all, folders), "loading")
         self.has_stuck_thread = not await self._done_before_stop(loading)
         if not self.has_stuck_thread:
@@ -228,7 +228,7 @@ class Server:
         return not self._stopping.is_set()
 
     async def _done_before_stop(self, work: asyncio.Future[Any]) -> bool:
-        """Wait until work is done or the server has to stop; returns whether the work is done."""
+        """Wait until work is done or the server has to stop, and return whether the work is done."""
         stopping = asyncio.create_task(self._stopping.wait())
         both: set[asyncio.Future[Any]] = {work, stopping}
         await asyncio.wait(both, return_when=asyncio.FIRST_COMPLETED)
@@ -242,18 +242,18 @@ class Server:
             self._announce(
                 _ready_line(self._registry.catalog, self._settings, self.port, self.metrics_port, self.http_port)
             )
-        except OSError as error:  # the reader of standard output left, or its disk is full
+        except OSError as error:  # the reader of standard output ended, or its disk is full
             event(logger, logging.WARNING, "the line `ready` could not be written", error=error.strerror or str(error))
 
     async def _serve(self) -> int:
-        """Serve, then drain; returns exit code 0, or 1 if an engine ended the process."""
+        """Serve, then drain. Returns exit code 0, or 1 if an engine ended the process."""
         while not self._stopping.is_set():
             if failed := [entry for entry in self._registry.running if self._supervisor.needs_restart(entry)]:
                 self._set_serving(False)
                 recovery = asyncio.create_task(self._recover(failed))
                 if not await self._done_before_stop(recovery):
                     recovery.cancel()
-                    self.has_stuck_thread = True  # it starts an engine, or hangs in doing so
+                    self.has_stuck_thread = True  # it starts an engine, or hangs during the start
                     break
                 if not recovery.result():
                     self.has_stuck_thread = True  # an orderly exit would wait for it
@@ -268,11 +268,10 @@ class Server:
         return 0
 
     async def _recover(self, failed: Sequence[Entry[ServedModel]]) -> bool:
-        """Restart engines; returns False if the process has to end instead."""
+        """Restart engines. Returns False if the process has to end instead."""
         return all([await self._supervisor.recover(entry) for entry in failed])
 
     def _on_published(self) -> None:
-        """Give the health service the names of the models that are served now."""
         self._names = ["", SERVICE, *model_services(self._registry.names)]
         self._update_health()
 
@@ -312,12 +311,12 @@ class Server:
         self._health.set_status(self._names, SERVING if self._serving else NOT_SERVING)
 
     def _is_serving(self) -> bool:
-        """Whether the server serves and its event loop runs; callable from other threads."""
+        """Return whether the server serves and its event loop runs. Safe for any thread."""
         return self._serving and self._lag.seconds_since_beat() < self._settings.hang_seconds
 
 
 def serve(settings: Settings, announce: Callable[[str], None], load: LoadFunction = load_translator) -> int:
-    """Run a server until it ends; returns the exit code. The parameters are those of Server."""
+    """Run a server until it ends, and return the exit code. The parameters are those of Server."""
 
     async def live() -> int:
         server = Server(settings, announce, load, fitting_connections(http=settings.http_port is not None))
@@ -327,7 +326,7 @@ def serve(settings: Settings, announce: Callable[[str], None], load: LoadFunctio
         return code
 
     open_standard_files()
-    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server listens to it
+    signal.signal(signal.SIGHUP, signal.SIG_IGN)  # until the server handles it
     allow_many_files()
     limit_malloc_caches()
     gc.set_threshold(*GC_THRESHOLDS)
@@ -336,21 +335,21 @@ def serve(settings: Settings, announce: Callable[[str], None], load: LoadFunctio
 
 
 def open_standard_files() -> None:
-    """Open /dev/null in place of standard input, output and error that are closed.
+    """Open /dev/null in place of closed standard input, output and error.
 
-    Sockets would take their numbers: a library that writes an error there would write to a client.
+    Otherwise sockets would get their numbers, and a library that writes an error would write it to a client.
     """
     for number in range(3):
         try:
             os.fstat(number)
         except OSError:
-            os.open(os.devnull, os.O_RDWR)  # takes the lowest free number, which is this one
+            os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
 
 
 def http_apis(settings: Settings, channel: LocalChannel, registry: CollectorRegistry, connections: int) -> Any:
-    """The context in which the HTTP port is open; raises LingonError if they are not installed.
+    """Return the context in which the HTTP port is open. Raises LingonError if the HTTP APIs are not installed.
 
-    channel: to the services that they call; connections: that the port takes at once
+    channel: channel to the services that they call; connections: bound of the connections to the port
     """
     entry = find_entry_points("lingon.gateways").get("http")
     if entry is None:
@@ -370,7 +369,7 @@ def http_apis(settings: Settings, channel: LocalChannel, registry: CollectorRegi
 def _ready_line(
     catalog: Catalog[ServedModel], settings: Settings, port: int, metrics_port: int, http_port: int = 0
 ) -> str:
-    """The line that reports what is served where, with a command to try it."""
+    """Return the line that reports what is served where, with a command to try it."""
     models = ", ".join(
         f"{entry.label} ({entry.model.translator.precision}, "
         f"{entry.model.translator.provider.removesuffix('ExecutionProvider')})"
@@ -391,7 +390,7 @@ def _ready_line(
 
 
 def _model_options(entries: Sequence[Entry[ServedModel]]) -> str:
-    """The options of `lingon translate` that select a model, and a pair of its languages if it has several."""
+    """Return the options of `lingon translate` that select a model, and a pair of its languages if it has several."""
     options = f" --model {entries[0].label}" if len(entries) > 1 else ""
     if not entries or entries[0].languages is None:
         return options
@@ -404,7 +403,7 @@ def _address(host: str, port: int) -> str:
 
 
 def _command() -> str:
-    """How to call this program in a shell: `lingon` if it is on the path, else its relative path."""
+    """Return the shell command of this program: `lingon` if it is on the path, else its relative path."""
     program = Path(sys.argv[0])
     if shutil.which("lingon") or program.name != "lingon":
         return "lingon"
@@ -412,7 +411,7 @@ def _command() -> str:
 
 
 def open_tracer(*, traces: bool, trust_parents: bool = False) -> Tracer:
-    """The tracer of a server; raises LingonError if traces are on but the extra 'tracing' is not installed.
+    """Return the tracer of a server. Raises LingonError if traces are on but the extra 'tracing' is not installed.
 
     trust_parents: whether the caller's sampled flag decides if a call is recorded
     """

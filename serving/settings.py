@@ -1,7 +1,7 @@
 """The settings of a server, and where they are read from.
 
-`Settings` is the only source of names, types, bounds, defaults and descriptions: the options of `lingon serve` and the
-documentation are made from it. Flags override variables (LINGON_NAME), then a TOML file, then defaults.
+`Settings` is the only source of names, types, bounds, defaults and descriptions. The options of `lingon serve` and the
+documentation are generated from it. Flags override variables (LINGON_NAME), then a TOML file, then defaults.
 """
 
 from __future__ import annotations
@@ -30,19 +30,19 @@ FIXED = {
     "max_receive_seconds": "30 seconds",
     "max_restarts": "3 restarts within a minute",
 }
-"""Settings of earlier versions that are fixed now, and their values."""
+"""Settings of earlier versions that are fixed now, with their values."""
 
 TEST_HOOKS = frozenset({"failpoints", "testing"})
-"""Settings for tests: they have no flag and are left out of the documentation."""
+"""Settings for tests, without a flag and without documentation."""
 
 LOOPBACK = ("localhost", "127.0.0.1", "::1")
 MAX_TEXTS = 10_000  # texts; upper bound of max_texts
-SLOW_BYTES = 128 << 20  # bytes; of the requests of all calls that arrive slowly
-HELD_BYTES = 64 << 20  # bytes; of the large requests of all open calls
-HTTP_BYTES = 64 << 20  # bytes; of the bodies of all open requests of HTTP, and as many of all connections
-HTTP_CONNECTIONS = 4096  # to the HTTP port at once; an address that is no trusted proxy has half of them at most
-DOCUMENT_PROCESSES = 2  # at once that read or write documents
-DOCUMENT_BYTES = 192 << 20  # bytes; of a document in such a process
+SLOW_BYTES = 128 << 20  # bytes of the requests of all calls that arrive slowly
+HELD_BYTES = 64 << 20  # bytes of the large requests of all open calls
+HTTP_BYTES = 64 << 20  # bytes of the bodies of all open HTTP requests, and as many of all connections
+HTTP_CONNECTIONS = 4096  # connections to the HTTP port; an address has half at most unless it is a trusted proxy
+DOCUMENT_PROCESSES = 2  # processes that read or write documents
+DOCUMENT_BYTES = 192 << 20  # bytes of memory of such a process for a document
 GRPC_MAX = 2**31 - 1  # bytes or milliseconds; gRPC counts both in 32 bits
 LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*")
 LIMITS = EngineLimits()  # the source of five defaults
@@ -271,7 +271,6 @@ class Settings(BaseModel):
         return None if value == "none" else value
 
     def engine_limits(self) -> EngineLimits:
-        """Return the limits of every engine."""
         return EngineLimits(
             max_queue_texts=self.max_queue_texts,
             max_queue_tokens=self.max_queue_tokens,
@@ -287,7 +286,7 @@ class SettingInfo:
 
     kind: bool, int, float, str or Path
     choices: the allowed values, if they are a closed set
-    default: as a person writes it; empty if the setting is unset by default
+    default: in its printed form; empty if the setting is unset by default
     """
 
     name: str
@@ -298,12 +297,11 @@ class SettingInfo:
 
     @property
     def flag(self) -> str:
-        """The option of `lingon serve`; models are its arguments."""
+        """The option of `lingon serve`. Models are its arguments."""
         return "MODELS" if self.name == "models" else f"--{self.name.replace('_', '-')}"
 
     @property
     def variable(self) -> str:
-        """The environment variable."""
         return PREFIX + self.name.upper()
 
     @property
@@ -313,7 +311,7 @@ class SettingInfo:
 
 
 def describe_settings() -> Iterator[SettingInfo]:
-    """Every setting except the hooks for tests."""
+    """Yield every setting except the hooks for tests."""
     for name, field in Settings.model_fields.items():
         if name not in TEST_HOOKS:
             kind, choices = _kind(field.annotation)
@@ -355,9 +353,9 @@ set of the native operators, which their library reads."""
 
 _LINK = re.compile(r"LINGON_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)_(PROTO|PORT|ADDR))")
 _LINK_TO_PORT = re.compile(r"LINGON_(\w+_)?PORT(_\d+_(TCP|UDP|SCTP))?=(tcp|udp|sctp)://\S+")
-"""Variables that Kubernetes adds to a pod for each Service whose name is lingon or begins with lingon-.
+"""Variables that Kubernetes adds to a pod for each Service named lingon or lingon-...
 
-The second pattern has the value too: `LINGON_PORT` and others have the names of settings.
+The second pattern includes the value, because `LINGON_PORT` and others have the names of settings.
 """
 
 
@@ -365,7 +363,7 @@ The second pattern has the value too: `LINGON_PORT` and others have the names of
 class LoadedSettings:
     """Settings, and the origin of each value: a flag, a variable, a file or "default".
 
-    service_links: variables that were ignored, because Kubernetes adds them for Services
+    service_links: ignored variables that Kubernetes adds for Services
     """
 
     settings: Settings
@@ -374,7 +372,7 @@ class LoadedSettings:
 
 
 def load(flags: Mapping[str, Any], environment: Mapping[str, str], config: Path | None) -> LoadedSettings:
-    """Return the settings; a flag with the value None was not given. Raises SettingsError."""
+    """Return the settings. A flag with the value None was not given. Raises SettingsError."""
     if config is None and "LINGON_CONFIG" in environment:
         config = Path(environment["LINGON_CONFIG"])
     links = tuple(sorted(name for name, value in environment.items() if _is_service_link(name, value)))
@@ -390,7 +388,7 @@ def load(flags: Mapping[str, Any], environment: Mapping[str, str], config: Path 
 
 
 Given = Iterable[tuple[str, Any, str]]
-"""Settings that were given: name, value and origin."""
+"""Given settings: name, value and origin."""
 
 
 def _from_file(config: Path | None) -> Given:
@@ -421,9 +419,9 @@ def _from_environment(environment: Mapping[str, str]) -> Given:
 
 
 def _names_files(name: str) -> bool:
-    """Whether a setting is a path: an empty variable is then an error, since a server without its API keys is open.
+    """Return whether a setting is a path. An empty variable is then an error: without its keys a server is open.
 
-    Other empty variables are as if they were not there: Compose passes one on for a line of `.env` without a value.
+    Other empty variables are ignored, because Compose passes one for a line of `.env` without a value.
     """
     return "Path" in str(Settings.model_fields[name].annotation)
 
@@ -446,5 +444,5 @@ def _describe_error(detail: Any, origins: Mapping[str, str]) -> str:
     if not detail["loc"]:
         return str(detail["ctx"]["error"])
     name = str(detail["loc"][0])
-    own = detail.get("ctx", {}).get("error")  # raised by the settings
+    own = detail.get("ctx", {}).get("error")  # an error raised by the settings
     return f"{name} (from {origins[name]}): {own or detail['msg'].lower()}, got {detail['input']!r}"

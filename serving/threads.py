@@ -1,4 +1,4 @@
-"""Threads of this process: background work, low priority, and threads that do not take a core from each other."""
+"""Threads of this process: background work, low priority, and threads that do not preempt each other."""
 
 from __future__ import annotations
 
@@ -19,14 +19,14 @@ LOW_PRIORITY = 10  # nice value, of at most 19; gets about a tenth of a busy cor
 
 
 def run_in_thread(work: Callable[[], Result], name: str) -> asyncio.Future[Result]:
-    """Run `work` on a new thread of this name; it goes on even if the returned future is cancelled."""
+    """Run `work` on a new thread of this name. It continues even if the returned future is cancelled."""
     return asyncio.wrap_future(_start(work, name))
 
 
 def run_at_low_priority(work: Callable[[], Result], enabled: bool = True) -> Result:
     """Run `work` on a new thread of low priority and return its result.
 
-    Threads that `work` starts inherit the low priority and keep it: only root may raise a priority again.
+    Threads that `work` starts inherit the low priority permanently, because only root may raise a priority again.
     enabled: False runs `work` on the calling thread at its priority
     """
     if not enabled:
@@ -40,7 +40,7 @@ def run_at_low_priority(work: Callable[[], Result], enabled: bool = True) -> Res
 
 
 def _start(work: Callable[[], Result], name: str) -> concurrent.futures.Future[Result]:
-    """Start a daemon thread that runs `work`; returns the future of its result."""
+    """Start a daemon thread that runs `work`, and return the future of its result."""
     future: concurrent.futures.Future[Result] = concurrent.futures.Future()
     future.set_running_or_notify_cancel()
 
@@ -55,23 +55,22 @@ def _start(work: Callable[[], Result], name: str) -> concurrent.futures.Future[R
 
 
 def _lower_priority() -> None:
-    """Lower the priority of the calling thread."""
-    if sys.platform == "linux":  # On other systems the priority is that of the whole process.
+    if sys.platform == "linux":  # other systems have one priority for the whole process
         os.setpriority(os.PRIO_PROCESS, 0, max(os.getpriority(os.PRIO_PROCESS, 0), LOW_PRIORITY))
 
 
 INTERVAL = 1.0  # seconds between two measurements of other processes
-LOOKS = 20  # in an interval, at whether a heavy caller shares an engine
-MOST_OF_OTHERS = 0.25  # of the time of the cores, that other processes compute while threads have the policy
-_USER, _SYSTEM = slice(0, 3), slice(5, 7)  # the numbers of a line of /proc/stat that count: nor idle, nor stolen time
+CHECKS = 20  # checks in an interval whether a heavy caller shares an engine
+MOST_OF_OTHERS = 0.25  # share of the cores' time that other processes may use while threads have the policy
+_USER, _SYSTEM = slice(0, 3), slice(5, 7)  # fields of a line of /proc/stat that count, without idle and stolen time
 
 
 @contextmanager
 def new_threads_never_preempt() -> Iterator[None]:
-    """Have threads that start inside the block wait for a core, also when they wake up, until others give it up.
+    """Make threads that start inside the block never preempt other threads, not even on an event.
 
-    They inherit the scheduling policy SCHED_BATCH of Linux, and so do the threads that they start. A thread that wakes
-    up for every event of another one, as those of gRPC do, otherwise takes the core from it each time.
+    They inherit the scheduling policy SCHED_BATCH of Linux and pass it to the threads that they start. Otherwise a
+    thread that runs for every event of another one, such as gRPC's threads, preempts it each time.
     """
     if sys.platform != "linux":
         yield
@@ -85,7 +84,7 @@ def new_threads_never_preempt() -> Iterator[None]:
 
 
 class OtherProcesses:
-    """Measures how much of the cores of this process other processes use."""
+    """The measured share of this process' cores that other processes use."""
 
     def __init__(self, stat: Path = Path("/proc/stat")) -> None:
         """stat: the times of all cores, see proc_stat(5)."""
@@ -93,7 +92,7 @@ class OtherProcesses:
         self._latest = time.monotonic(), self._others()
 
     def take(self) -> float:
-        """Return the share of the time of these cores since the last call, 0 to 1; 0 if the system does not tell."""
+        """Return the share of the time of these cores since the last call, 0 to 1, or 0 if it cannot be measured."""
         (before, others), self._latest = self._latest, (time.monotonic(), self._others())
         elapsed = (self._latest[0] - before) * len(os.sched_getaffinity(0))
         return min(max((self._latest[1] - others) / elapsed, 0.0), 1.0) if elapsed > 0 else 0.0
@@ -109,13 +108,13 @@ class OtherProcesses:
         return 0.0
 
 
-async def spare_each_other(
+async def avoid_preemption(
     threads: Callable[[], Iterable[int]],
     contended: Callable[[], bool],
     others: Callable[[], float] | None = None,
     interval: float = INTERVAL,
 ) -> None:
-    """Give the calling thread and others the policy while other processes use little of the cores, until cancelled.
+    """Set the policy of the calling thread and others while other processes use little of the cores, until cancelled.
 
     threads: returns the ids of the other threads
     contended: returns whether a heavy caller and another one share an engine
@@ -126,20 +125,20 @@ async def spare_each_other(
         return
     others = others or OtherProcesses().take
     try:
-        await asyncio.sleep(interval)  # there is nothing to go by yet; the threads of gRPC start meanwhile
+        await asyncio.sleep(interval)  # nothing is measured yet, and the threads of gRPC start meanwhile
         while True:
             alone = others() <= MOST_OF_OTHERS
-            for _ in range(LOOKS):
+            for _ in range(CHECKS):
                 policy = os.SCHED_BATCH if alone and not contended() else os.SCHED_OTHER
                 for thread in (0, *threads()):
                     _set_policy(thread, policy)
-                await asyncio.sleep(interval / LOOKS)
+                await asyncio.sleep(interval / CHECKS)
     finally:
         _set_policy(0, os.SCHED_OTHER)
 
 
 def _set_policy(thread: int, policy: int) -> None:
-    """Change the policy of a thread, unless it is an idle or a real-time one, which an operator has chosen."""
-    with suppress(OSError):  # it has ended, or the system forbids it
+    """Change the policy of a thread, unless it is an idle or a real-time one, which an operator has selected."""
+    with suppress(OSError):  # the thread has ended, or the system forbids the change
         if {os.sched_getscheduler(thread), policy} == {os.SCHED_OTHER, os.SCHED_BATCH}:
             os.sched_setscheduler(thread, policy, os.sched_param(0))

@@ -59,13 +59,13 @@ def train(
         print(settings.model_dump_json(indent=2))
         return
     settings.model.check_export()  # before days of training
-    _check_corpora(settings)
+    run = output or Path("runs") / config.stem
     _check_prepared(settings)
+    _check_corpora(settings, settings.data.prepared or run / "corpus")
     from lingon.training.interrupt import Interrupt
     from lingon.training.setup import open_run
     from lingon.training.trainer import outcome
 
-    run = output or Path("runs") / config.stem
     interrupt = Interrupt()
     interrupt.install_handlers()
     with open_run(settings, run, interrupt, init_from) as trainer:
@@ -118,7 +118,7 @@ def prepare(
         from lingon.training.checkpoint import resolve_checkpoint
 
         given = resolve_checkpoint(init_from)
-    _check_corpora(settings)
+    _check_corpora(settings, folder)
     tokenizer, interrupt = Tokenizer.read(given) if given else None, Interrupt(after="the blocks in hand")
     interrupt.install_handlers()
     with ExitStack() as stack:
@@ -148,17 +148,23 @@ def _ray_tasks(options: EngineOptions, stack: ExitStack) -> TaskEngine:
     return RayTasks(bounds)
 
 
-def _check_corpora(config: Config) -> None:
-    """Raise CorpusError for a corpus that cannot be read, before PyTorch is imported, which takes seconds."""
+def _check_corpora(config: Config, corpus: Path) -> None:
+    """Raise CorpusError for a corpus that cannot be read, before PyTorch is imported, which takes seconds.
+
+    corpus: the folder of the prepared corpus. If it is complete, the training text itself is not needed
+    """
     from lingon.errors import SettingsError
     from lingon.files import check_files
+    from lingon.training.corpus_files import exists
+    from lingon.training.prepared import MANIFEST
 
     if not (config.data.train and config.data.valid):
         raise SettingsError(
             "these are the settings of an imported model, without text: write a config with [data], and name the "
             "checkpoint with --init-from"
         )
-    check_files(path for corpus in config.data.corpora for path in corpus.files())
+    read = config.data.valid if exists(corpus / MANIFEST) else config.data.corpora
+    check_files(path for each in read for path in each.files())
 
 
 def _check_prepared(config: Config) -> None:

@@ -7,7 +7,7 @@ import json
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import ExitStack, contextmanager
+from contextlib import ExitStack, contextmanager, suppress
 from io import BytesIO
 from pathlib import Path
 from typing import Any, TypeVar
@@ -128,12 +128,12 @@ def remove(path: Path) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder with all that it has."""
+    """Remove a folder with all that it has. In a store it may be gone."""
     if not is_url(folder):
         shutil.rmtree(folder)
         return
     store, name = store_of(url_of(folder))
-    with naming_file(url_of(folder)):
+    with naming_file(url_of(folder)), suppress(FileNotFoundError):
         store.rm(name, recursive=True)
 
 

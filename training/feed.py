@@ -5,12 +5,12 @@ The order is a function of seed, epoch and progress: a run that is resumed gets 
 
 from __future__ import annotations
 
+import signal
 from collections import deque
 from collections.abc import Iterator
 from dataclasses import dataclass
 
 import numpy as np
-import torch
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
@@ -85,6 +85,7 @@ class Feed:
             prefetch_factor=AHEAD,
             multiprocessing_context="forkserver",
             pin_memory=self._processes.device.type == "cuda",
+            worker_init_fn=_ignore_signals,
         )
         yield from loader
 
@@ -131,6 +132,12 @@ class Feed:
         return BatchRequest(shown.rows(positions), mixed(positions.astype(np.uint64)) ^ of_epoch)
 
 
+def _ignore_signals(worker: int) -> None:
+    """Leave signals to the process of the run, which a terminal sends them to as well: it ends its workers."""
+    for number in (signal.SIGINT, signal.SIGTERM):
+        signal.signal(number, signal.SIG_IGN)
+
+
 class _Batches(Dataset[Batch]):
     """What the workers of a DataLoader make batches with."""
 
@@ -138,7 +145,6 @@ class _Batches(Dataset[Batch]):
         self._maker = maker
 
     def __getitem__(self, request: BatchRequest) -> Batch:
-        torch.set_num_threads(1)
         return self._maker.batch(request)
 
 

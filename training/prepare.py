@@ -138,6 +138,9 @@ def prepare(
     if exists(folder / MANIFEST):
         return open_checked(config, folder, tokenizer)
     with alone_in(folder, WORK), ExitStack() as stack:
+        if exists(folder / MANIFEST):  # another process has completed it meanwhile
+            remove_folder(folder / WORK)
+            return open_checked(config, folder, tokenizer)
         pool = _Pool(workers or usable_cores(), stopped, stack, engine)
         steps = _Steps(config, folder, tokenizer, watch or Silent(), pool)
         steps.begin()
@@ -454,17 +457,17 @@ class _Steps:
     def finish(self) -> None:
         """Write the lengths of all pairs and the manifest, and remove the work."""
         self.watch.begin_step("finish", None)
+        most = self.config.data.max_tokens
         names, tokenizer = self._all_names(), read_tokenizer(self.folder)
         shards = dict(zip(names, each_of(self.folder, lambda name: Shard(self.folder / name), names), strict=True))
         if not any(each_of(self.folder, len, shards.values())):
             for name in names:
                 remove(self.folder / name)
             remove_folder(self.work)
-            most = self.config.data.max_tokens
             raise CorpusError(f"no pair has at most data.max_tokens = {most} tokens on each side; raise it")
         tokens = self.config.corpus_tokens(tokenizer)
-        lengths = list(each_of(self.folder, lambda name: _lengths(shards[name], tokens[_corpus_of(name)]), names))
-        write_array(self.folder / LENGTHS, np.concatenate(lengths))
+        lengths = each_of(self.folder, lambda name: _lengths(shards[name], tokens[_corpus_of(name)], most), names)
+        write_array(self.folder / LENGTHS, np.concatenate(list(lengths)))
         manifest = Manifest(
             version=VERSION,
             settings={**text_settings(self.config), **token_settings(self.config, self.given)},
@@ -520,10 +523,10 @@ def _hashes(key: str, shard: Shard) -> tuple[NDArray[np.uint64], NDArray[np.uint
     return shard.numbers(key), shard.numbers(f"{key}_end")
 
 
-def _lengths(shard: Shard, tokens: LanguageTokens) -> NDArray[np.uint32]:
-    """Return the lengths of the pairs of a shard, see `pair_lengths`."""
+def _lengths(shard: Shard, tokens: LanguageTokens, most: int) -> NDArray[Any]:
+    """Return the lengths of the pairs of a shard, see `pair_lengths`; most: the largest that there may be."""
     ids = [shard.list_lengths(column) for column in ("source", "target")]
-    return (np.stack(ids, axis=1) + framing(tokens)).astype(np.uint32)
+    return (np.stack(ids, axis=1) + framing(tokens)).astype(np.uint16 if most < 2**16 else np.uint32)
 
 
 def _shard_name(corpus: int, number: int) -> str:

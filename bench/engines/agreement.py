@@ -24,10 +24,10 @@ BATCH = 16  # sentences scored together
 Cause = Literal["tie", "bound", "ours is likelier", "theirs is likelier"]
 """The cause of a difference between two hypotheses: "ours" of Lingon, "theirs" of another engine.
 
-tie: the log-probabilities that decided are within TIE of each other: those of the first different token or, in beam
-    search, those of the hypotheses
-bound: our length limit ended one of them; theirs, the limit of a batch (lingon.bench.engines.base), was higher
-ours (theirs) is likelier: neither of these; one search found a hypothesis that the other missed
+tie: the log-probabilities that decided, of the first different token or, in beam search, of the hypotheses, differ
+    by at most TIE
+bound: our length limit ended one of them, and their limit, of a batch (lingon.bench.engines.base), was higher
+ours (theirs) is likelier: neither of these, so that one search found a hypothesis that the other missed
 """
 
 
@@ -36,7 +36,7 @@ class Difference:
     """Two different hypotheses for the sentence of this index.
 
     log_probs: of our hypothesis and of theirs
-    gap: log-probability of the first different token in ours less that in theirs; 0 if no position is left to score it
+    gap: log-probability of the first different token, ours less theirs; 0 if no position is left to score it
     """
 
     index: int
@@ -67,7 +67,7 @@ def compare(
     size: int | None = None,
     tie: float = TIE,
 ) -> Agreement:
-    """Compare hypotheses (token ids without begin and end token); different ones are scored by our scorer in fp32.
+    """Compare hypotheses (token ids without begin and end token), and score different ones by our scorer in fp32.
 
     runner: of the bundle's fp32 graphs, from lingon.serving.runtime.onnx_runner.load_runner
     size: sentences of a batch of the other engine, by default cell.batch; less if several workers share a batch
@@ -108,16 +108,16 @@ class _Pair:
     tie: float
 
     def difference(self, index: int) -> Difference:
-        """The difference and its cause."""
+        """Return the difference and its cause."""
         position, (mine, other) = self._first_difference(), self.log_probs
         gap = float(mine[position] - other[position]) if position < min(len(mine), len(other)) else 0.0
-        # A hypothesis at its limit has no end token; the slice drops the score of one.
+        # A hypothesis at its limit has no end token, so that the slice drops the score of one.
         ours, theirs = (float(row[:limit].sum()) for row, limit in zip(self.log_probs, self.limits, strict=True))
         cause = "bound" if self._is_bounded(position) else self._likelier(gap if self.beam_size == 1 else ours - theirs)
         return Difference(index=index, cause=cause, log_probs=(ours, theirs), gap=gap)
 
     def _is_bounded(self, position: int) -> bool:
-        """Whether our limit is the lower one, and ended our hypothesis or would have ended theirs."""
+        """Return whether our limit is the lower one, and ended our hypothesis or would have ended theirs."""
         limit, other = self.limits
         reached = max(map(len, self.hypotheses)) >= limit
         return limit < other and reached and (self.beam_size > 1 or position == limit)
@@ -127,14 +127,14 @@ class _Pair:
         return next(position for position, (mine, other) in enumerate(zip(*ended, strict=False)) if mine != other)
 
     def _likelier(self, gap: float) -> Cause:
-        """The cause for a difference of log-probabilities, ours less theirs."""
+        """Return the cause for a difference of log-probabilities, ours less theirs."""
         if abs(gap) <= self.tie:
             return "tie"
         return "ours is likelier" if gap > 0 else "theirs is likelier"
 
 
 def _scored(runner: OnnxRunner, sources: Sequence[Sequence[int]], targets: Sequence[Sequence[int]]) -> list[np.ndarray]:
-    """Log-probabilities of each target's tokens and of the end token after them, up to the model's last position."""
+    """Return the log-probabilities of each target's tokens and of the end token, up to the model's last position."""
     most = runner.limits.max_target_tokens - 1  # The begin token takes one position.
     source_ids, source_lengths = _padded(sources)
     target_ids, target_lengths = _padded([target[:most] for target in targets])
@@ -154,7 +154,7 @@ def _padded(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
 
 
 class OutputComparison:
-    """Compares outputs for one bundle with reference outputs; the scorer is loaded when it is first needed."""
+    """A comparison of outputs for one bundle with reference outputs. It loads the scorer when it first needs it."""
 
     def __init__(self, bundle: Bundle, *, threads: int = 1, tie: float = TIE) -> None:
         """threads: of the scorer; tie: see `compare`."""
@@ -163,9 +163,9 @@ class OutputComparison:
     def columns(
         self, cell: Cell, sources: Sequence[Sequence[int]], reference: Tokens | None, outputs: Tokens, *, explain: bool
     ) -> dict[str, Any]:
-        """The columns of a result row. None means not compared.
+        """Return the columns of a result row. None means not compared.
 
-        agreement: share of sentences whose outputs equal those of the reference
+        agreement: share of sentences with the outputs of the reference
         causes: number of differences by cause, only if `explain` (of two fp32 engines over the whole vocabulary)
         """
         if reference is None:

@@ -1,4 +1,4 @@
-"""The interface of an engine in the benchmarks; it is the same for Lingon and all others, so that all are timed alike.
+"""The interface of an engine in the benchmarks, the same for Lingon and all others, so that all are timed alike.
 
 An engine is a module of this package with three functions:
 
@@ -9,14 +9,15 @@ An engine is a module of this package with three functions:
 The library of another engine is imported only inside these functions.
 
 Some engines decode whole batches, each with one length limit. Lingon gives every sentence the limit for its own length.
-A batch of sentences of similar length, with the limit of the longest, comes closest to that, and is what a careful user
-would write: without a limit, one sentence on which a small model repeats itself for ever keeps its batch running up to
-the limit of the model. Tokens beyond a sentence's own limit are cut off afterwards: in greedy search the result is that
-of decoding with the sentence's own limit.
+A batch of sentences of similar length, with the limit of the longest, is closest to that, and a careful user would
+write the same. Without a limit, one sentence on which a small model repeats itself keeps its batch running up to the
+limit of the model. Tokens beyond a sentence's own limit are cut off afterwards. In greedy search the result is the same
+as with the sentence's own limit.
 """
 
 from __future__ import annotations
 
+import importlib.util
 import json
 import math
 from collections.abc import Sequence
@@ -34,7 +35,7 @@ Tokens = list[list[int]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Cell:
-    """One cell of the result table: what an engine has to decode.
+    """One cell of the result table: the work of an engine.
 
     The output is always the best hypothesis, searched without a length penalty.
     """
@@ -52,6 +53,11 @@ class Cell:
             raise SettingsError(f"batch must be at least 1, got {self.batch}")
         if self.beam_size < 1:
             raise SettingsError(f"beam_size must be at least 1, got {self.beam_size}")
+
+    @property
+    def key(self) -> str:
+        """The name of the cell in a resume file."""
+        return " ".join(str(value) for value in asdict(self).values())
 
     @property
     def is_forced(self) -> bool:
@@ -86,26 +92,32 @@ class BenchEngine(Protocol):
         """
 
 
+def missing_package(*names: str) -> str | None:
+    """Return a reason if one of these packages is not installed."""
+    missing = next((name for name in names if importlib.util.find_spec(name) is None), None)
+    return None if missing is None else f"{missing} is not installed"
+
+
 LIMITS = "limits.json"
 
 
 @dataclass(frozen=True, slots=True)
 class Batch:
-    """Sources decoded together, by index; longest: maximum number of target tokens of each, with the end token."""
+    """Sources decoded together, by index. longest: maximum number of target tokens of each, with the end token."""
 
     indices: tuple[int, ...]
     longest: int
 
 
 def batches(sources: Sequence[Sequence[int]], cell: Cell, limits: Limits, size: int) -> list[Batch]:
-    """All sources in batches of `size`, longest sources first."""
+    """Return all sources in batches of `size`, longest sources first."""
     order = sorted(range(len(sources)), key=lambda index: -len(sources[index]))
     cut = (tuple(order[first : first + size]) for first in range(0, len(order), size))
     return [Batch(indices, limit(len(sources[indices[0]]), cell, limits)) for indices in cut]
 
 
 def limit(source_tokens: int, cell: Cell, limits: Limits) -> int:
-    """The maximum number of target tokens for a source of source_tokens, both with end token."""
+    """Return the maximum number of target tokens for a source of source_tokens, both with end token."""
     if cell.target_ratio is not None:
         return min(math.ceil(cell.target_ratio * source_tokens), limits.max_target_tokens)
     return cell.exact_length or min(cell.max_length, limits.max_output(source_tokens))

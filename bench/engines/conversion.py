@@ -1,10 +1,8 @@
-"""A bundle's model as float32 arrays with common names; the model files of other engines are written from it."""
+"""A bundle's model as float32 arrays with common names, from which the model files of other engines are written."""
 
 from __future__ import annotations
 
-import io
 from dataclasses import dataclass
-from itertools import pairwise
 from typing import Any, Literal, NamedTuple
 
 import numpy as np
@@ -13,6 +11,7 @@ import onnx
 from lingon.bundle import names
 from lingon.bundle.store import Bundle
 from lingon.errors import BundleError
+from lingon.serving.runtime.shortlist import Shortlist
 
 PRECISION = "fp32"
 ACTIVATIONS: dict[str, Literal["relu", "gelu", "silu"]] = {"Relu": "relu", "Gelu": "gelu", "Sigmoid": "silu"}
@@ -36,7 +35,7 @@ class Affine(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Layer:
-    """The parts that encoder and decoder layers have in common; qkv: queries, keys, values in that order."""
+    """The parts that encoder and decoder layers have in common. qkv: queries, keys, values in that order."""
 
     attention_norm: Affine
     qkv: Affine
@@ -48,7 +47,7 @@ class Layer:
 
 @dataclass(frozen=True, slots=True)
 class CrossAttention:
-    """The encoder-decoder attention of a decoder layer; key_value: keys and values in that order."""
+    """The encoder-decoder attention of a decoder layer. key_value: keys and values in that order."""
 
     norm: Affine
     query: Affine
@@ -58,7 +57,7 @@ class CrossAttention:
 
 @dataclass(frozen=True, slots=True)
 class Side:
-    """Encoder or decoder; pieces: (vocab, dim), positions: (positions, dim), norm: after the last layer, if any."""
+    """Encoder or decoder. pieces: (vocab, dim), positions: (positions, dim), norm: after the last layer, if any."""
 
     pieces: np.ndarray
     positions: np.ndarray
@@ -101,16 +100,8 @@ class Model:
         return source.shape == target.shape and (source == target).all() and (target == self.output.weight).all()
 
 
-@dataclass(frozen=True, slots=True)
-class Candidates:
-    """The shortlist of a bundle. always: pieces for every sentence; by_piece: pieces that each source piece adds."""
-
-    always: list[int]
-    by_piece: list[list[int]]
-
-
 def unconvertible(bundle: Bundle) -> str | None:
-    """Why other engines cannot compute a bundle's model; None for a Transformer as in the paper."""
+    """Return why other engines cannot compute a bundle's model; None for a Transformer as in the paper."""
     if bundle.manifest.architecture != "transformer":
         return f"{bundle.label} is of kind {bundle.manifest.architecture}; only a Transformer can be converted"
     if bundle.manifest.states_of("recurrent"):
@@ -120,7 +111,7 @@ def unconvertible(bundle: Bundle) -> str | None:
 
 
 def _variant(encoder: _Graph) -> str | None:
-    """Return what makes an encoder another one than that of the paper; None if nothing does."""
+    """Return the difference of an encoder to the encoder of the paper; None if there is none."""
     if variant := next((text for operator, text in VARIANTS.items() if operator in encoder.operators), None):
         return variant
     weights = encoder.weights
@@ -146,7 +137,7 @@ def _variant(encoder: _Graph) -> str | None:
 
 
 def model_of(bundle: Bundle) -> Model:
-    """The model of a bundle, read from its fp32 graphs. Raises BundleError if they are not those of a Transformer."""
+    """Read the model of a bundle from its fp32 graphs. Raise BundleError for graphs of another model."""
     encoder, decoder = (_Graph.read(bundle, name) for name in (names.ENCODER, names.DECODER))
     heads = next(int(state.shape[0]) for state in bundle.manifest.states if state.kind == "memory")
     vocab = bundle.manifest.target_vocab
@@ -165,13 +156,12 @@ def model_of(bundle: Bundle) -> Model:
     )
 
 
-def candidates_of(bundle: Bundle) -> Candidates | None:
-    """The shortlist of a bundle; None if it has none."""
-    if bundle.manifest.shortlist is None:
+def shortlist_of(bundle: Bundle) -> Shortlist | None:
+    """Return the shortlist of a bundle; None if it has none."""
+    manifest, path = bundle.manifest, bundle.folder / names.SHORTLIST
+    if manifest.shortlist is None:
         return None
-    with np.load(io.BytesIO(bundle.read(names.SHORTLIST))) as arrays:
-        always, offsets, pieces = (arrays[name].tolist() for name in ("always", "offsets", "pieces"))
-    return Candidates(always, [pieces[begin:end] for begin, end in pairwise(offsets)])
+    return Shortlist.from_bytes(bundle.read(names.SHORTLIST), path, manifest.source_vocab, manifest.target_vocab)
 
 
 @dataclass(frozen=True, slots=True)
@@ -227,18 +217,18 @@ class _Graph:
         return self.read_in_order.index(norm) < self.read_in_order.index(product)
 
     def first(self, *candidates: str) -> np.ndarray:
-        """The weight with the first of these names that the graph has."""
+        """Return the weight with the first of these names that the graph has."""
         for name in candidates:
             if name in self.weights:
                 return self.weights[name]
         raise BundleError(f"{self.origin}: has no weight {candidates[0]}; only a Transformer can be converted")
 
     def affine(self, module: str) -> Affine:
-        """The weight and bias of a module."""
+        """Return the weight and bias of a module."""
         return Affine(self.first(f"{module}.weight"), self.first(f"{module}.bias"))
 
     def layers(self, side: str) -> int:
-        """The number of layers of a side."""
+        """Return the number of layers of a side."""
         return len({name.split(".")[1] for name in self.weights if name.startswith(f"{side}.")})
 
 
@@ -268,7 +258,7 @@ def _layer(graph: _Graph, name: str) -> Layer:
 
 
 def _cross(encoder: _Graph, decoder: _Graph, heads: int) -> tuple[CrossAttention, ...]:
-    """The cross-attention of all layers.
+    """Return the cross-attention of all layers.
 
     The encoder's graph computes the keys and values of all layers in one product. The queries of our graphs are
     already scaled by 1 / sqrt(head_dim), which is undone here.

@@ -1,34 +1,34 @@
-"""CTranslate2 in the benchmarks; its model files are written with its `specs` API, as by one of its converters.
+"""CTranslate2 in the benchmarks, with model files that its `specs` API writes, as one of its converters would.
 
 Its search compared to ours, without a length penalty (training/search.py): both rank 2 * beam_size continuations, keep
 those that end within the first beam_size, and continue with the best beam_size others. CTranslate2 stops when the first
-in rank ends; our search stops when the best finished hypothesis is at least as good as the first in rank. Since scores
+in rank ends. Our search stops when the best finished hypothesis is at least as good as the first in rank. Since scores
 only fall, the best hypothesis is the same. At the length limit, which is the same for a whole batch
 (lingon.bench.engines.base), both take the hypotheses in the beam, finished or not. With a shortlist, CTranslate2
-gives every sentence the union of the shortlists of its batch; our engine gives every sentence its own shortlist.
+gives every sentence the union of the shortlists of its batch. Our engine gives every sentence its own shortlist.
 """
 
 from __future__ import annotations
 
-import importlib.util
 import json
 from collections.abc import Sequence
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
-from lingon.bench.engines.base import Cell, Setting, Tokens, batches, limit, read_limits, write_limits
+from lingon.bench.engines.base import Cell, Setting, Tokens, batches, limit, missing_package, read_limits, write_limits
 from lingon.bench.engines.conversion import (
     Affine,
-    Candidates,
     CrossAttention,
     Layer,
     Model,
     Side,
-    candidates_of,
     model_of,
+    shortlist_of,
 )
 from lingon.bundle.store import Bundle
 from lingon.errors import SettingsError
+from lingon.serving.runtime.shortlist import Shortlist
 
 SPECIAL = ("<blank>", "<s>", "</s>", "<unk>")  # CTranslate2's names of the ids 0 to 3
 SHORTLIST = "vmap.txt"  # the file name that CTranslate2 looks for
@@ -37,12 +37,12 @@ COMPUTE_TYPES = {"fp32": "float32", "int8": "int8", "fp16": "float16"}
 
 
 def unavailable_reason() -> str | None:
-    """The reason if CTranslate2 is not installed."""
-    return None if importlib.util.find_spec("ctranslate2") else "ctranslate2 is not installed"
+    """Return a reason if CTranslate2 is not installed."""
+    return missing_package("ctranslate2")
 
 
 def prepare(bundle: Bundle, folder: Path) -> None:
-    """Write the model files in float32; CTranslate2 quantises to 8 bits when it loads them."""
+    """Write the model files in float32, which CTranslate2 quantises to 8 bits when it loads them."""
     folder.mkdir(parents=True, exist_ok=True)
     model = model_of(bundle)
     spec = _spec(model)
@@ -52,18 +52,18 @@ def prepare(bundle: Bundle, folder: Path) -> None:
     spec.validate()
     spec.save(str(folder))
     write_limits(bundle, folder)
-    candidates = candidates_of(bundle)
-    if candidates is not None:
-        (folder / SHORTLIST).write_text(_lines(candidates, sources, targets), encoding="utf-8")
+    shortlist = shortlist_of(bundle)
+    if shortlist is not None:
+        (folder / SHORTLIST).write_text(_lines(shortlist, sources, targets), encoding="utf-8")
 
 
 def load(folder: Path, setting: Setting) -> CTranslate2:
-    """The translator of a folder that `prepare` wrote."""
+    """Return the translator of a folder that `prepare` wrote."""
     return CTranslate2(folder, setting)
 
 
 class CTranslate2:
-    """See lingon.bench.engines.base.BenchEngine. The batch of a cell is split between the workers."""
+    """CTranslate2 as a lingon.bench.engines.base.BenchEngine. The batch of a cell is split between the workers."""
 
     def __init__(self, folder: Path, setting: Setting) -> None:
         self._workers = setting.workers
@@ -71,7 +71,7 @@ class CTranslate2:
         self._translator = translator(folder, setting)
 
     def translate(self, sources: Sequence[Sequence[int]], cell: Cell) -> Tokens:
-        """Enqueue all batches at once; each worker takes the next from the queue."""
+        """Enqueue all batches at once, so that each worker takes the next from the queue."""
         named = [[self._sources[token] for token in source] for source in sources]
         planned = batches(sources, cell, self._limits, -(-cell.batch // self._workers))
         waiting = [self._submit([named[index] for index in batch.indices], batch.longest, cell) for batch in planned]
@@ -83,7 +83,7 @@ class CTranslate2:
         return found
 
     def _submit(self, sources: list[list[str]], longest: int, cell: Cell) -> Any:
-        """Enqueue a batch; returns CTranslate2's pending results."""
+        """Enqueue a batch, and return CTranslate2's pending results."""
         return self._translator.translate_batch(
             sources,
             asynchronous=True,
@@ -96,7 +96,7 @@ class CTranslate2:
 
 
 def translator(folder: Path, setting: Setting) -> Any:
-    """CTranslate2's Translator for a folder of `prepare`: `workers` batches at a time, on `threads` cores each."""
+    """Return CTranslate2's Translator for a folder of `prepare`, with the workers and threads of a setting."""
     import ctranslate2
 
     if setting.device == "cuda" and not ctranslate2.get_cuda_device_count():
@@ -111,20 +111,21 @@ def translator(folder: Path, setting: Setting) -> Any:
 
 
 def pieces(count: int) -> list[str]:
-    """A vocabulary with this number of pieces; each piece that is not special is named by its id."""
+    """Return a vocabulary of this size, in which the name of a piece that is not special is its id."""
     return [*SPECIAL, *map(str, range(len(SPECIAL), count))]
 
 
 def source_pieces(folder: Path) -> list[str]:
-    """The source pieces of a folder that `prepare` wrote."""
+    """Return the source pieces of a folder that `prepare` wrote."""
     (path,) = (folder / name for name in SOURCES if (folder / name).is_file())
     found: list[str] = json.loads(path.read_text(encoding="utf-8"))
     return found
 
 
-def _lines(candidates: Candidates, sources: Sequence[str], targets: Sequence[str]) -> str:
-    """A vocabulary map: source piece, tab, target pieces; the first line, without source piece, is for all."""
-    rows = [("", candidates.always), *zip(sources, candidates.by_piece, strict=True)]
+def _lines(shortlist: Shortlist, sources: Sequence[str], targets: Sequence[str]) -> str:
+    """Return a vocabulary map: source piece, tab, target pieces. The first line, without a source piece, is for all."""
+    by_piece = (shortlist.pieces[begin:end] for begin, end in pairwise(shortlist.offsets.tolist()))
+    rows = [("", shortlist.always), *zip(sources, by_piece, strict=True)]
     return "".join(f"{piece}\t{' '.join(targets[target] for target in found)}\n" for piece, found in rows)
 
 

@@ -23,7 +23,7 @@ Outcome = tuple[Hypothesis, ...] | RequestError
 
 
 def unavailable_reason() -> str | None:
-    """None: the benchmark itself needs everything that Lingon needs."""
+    """Return None: the benchmark itself needs everything that Lingon needs."""
     return None
 
 
@@ -32,7 +32,7 @@ def prepare(bundle: Bundle, folder: Path) -> None:
 
 
 def load(folder: Path, setting: Setting) -> Lingon:
-    """Load the graphs of a bundle's folder; fp32 and int8 are those in native operators, if the bundle has them."""
+    """Load the graphs of a bundle's folder; of fp32 and int8 the ones in native operators, if the bundle has them."""
     bundle = open_bundle(folder)
     native = {"int8": NATIVE, "fp32": FP32_NATIVE}.get(setting.precision, "")
     usable = native in bundle.manifest.precisions and not kernels_missing()
@@ -48,7 +48,7 @@ def load(folder: Path, setting: Setting) -> Lingon:
 
 
 class Lingon:
-    """See lingon.bench.engines.base.BenchEngine. The batch of a cell is the number of sentences that run together.
+    """Lingon as a lingon.bench.engines.base.BenchEngine. The batch of a cell is the number of running sentences.
 
     batch_tokens: tokens of one encoder run at most
     """
@@ -80,7 +80,7 @@ class Lingon:
             self._engine = None
 
     def _jobs(self, sources: Sequence[Sequence[int]], cell: Cell, results: _Results) -> Iterator[DecodeJob]:
-        made: dict[int, Options] = {}  # by the length of the source; a server makes them once for a request
+        made: dict[int, Options] = {}  # By the length of the source, because a server makes options once for a request.
         for index, source in enumerate(sources):
             if (options := made.get(len(source))) is None:
                 longest = limit(len(source), cell, self._runner.limits)
@@ -89,7 +89,7 @@ class Lingon:
             yield DecodeJob(source_ids=tuple(source), options=options, on_done=results.callback(index))
 
     def _engine_of(self, cell: Cell) -> Engine:
-        """An engine that decodes the rows of the cell together; kept until a cell needs another number of rows."""
+        """Return an engine for the rows of the cell. It is kept until a cell needs another number of rows."""
         rows = cell.batch * cell.beam_size
         if self._engine is None or self._rows != rows:
             self.close()
@@ -105,13 +105,13 @@ class Lingon:
 
 
 class _Results:
-    """Collects the results that the engine's threads deliver, and wakes the waiting thread at the last one."""
+    """The results of the engine's threads. The last one wakes the waiting thread."""
 
     def __init__(self, count: int) -> None:
         self._count, self._outcomes, self._done = count, dict[int, Outcome](), threading.Event()
 
     def callback(self, index: int) -> Callable[[Outcome], None]:
-        """The on_done function for the source with this index."""
+        """Return the on_done function for the source with this index."""
 
         def put(outcome: Outcome) -> None:
             self._outcomes[index] = outcome
@@ -121,7 +121,7 @@ class _Results:
         return put
 
     def wait(self) -> Tokens:
-        """Wait for all sources; return the best hypothesis of each, in order. Raises the error of a failed job."""
+        """Wait for all sources, and return the best hypothesis of each, in order. Raise the error of a failed job."""
         if self._count:
             self._done.wait()
         found: list[list[int]] = []

@@ -1,7 +1,7 @@
 """optimum in the benchmarks: the model of lingon.bench.engines.transformers, exported to ONNX Runtime by optimum.
 
-The first step and the later steps are two graphs, not one graph with an `If`. `generate` is that of `transformers`;
-its search is described there.
+The first step and the later steps are two graphs, not one graph with an `If`. `transformers` has `generate` and
+describes its search.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ EXPORTED = "onnx"
 
 
 def unavailable_reason() -> str | None:
-    """The reason if optimum or a package that it needs is not installed."""
+    """Return a reason if optimum or a package that it needs is not installed."""
     if importlib.util.find_spec("optimum") is None or importlib.util.find_spec("optimum.onnxruntime") is None:
         return "optimum-onnx is not installed"
     return transformers.unavailable_reason()
@@ -38,7 +38,7 @@ def prepare(bundle: Bundle, folder: Path) -> None:
 
 
 def load(folder: Path, setting: Setting) -> transformers.GenerateEngine:
-    """Load the graphs of a folder that `prepare` wrote; each session runs on the threads of the setting."""
+    """Load the graphs of a folder that `prepare` wrote. Each session runs on the threads of the setting."""
     transformers.check_setting(setting)
     import onnxruntime
     import torch

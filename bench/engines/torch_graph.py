@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import importlib.util
 import math
 from collections.abc import Callable, Sequence
 from pathlib import Path
@@ -14,7 +13,7 @@ from torch import Tensor, nn
 from torch.nn import functional
 
 from lingon.bench.engines import conversion
-from lingon.bench.engines.base import Batch, Cell, Setting, Tokens, batches, limit
+from lingon.bench.engines.base import Batch, Cell, Setting, Tokens, batches, limit, missing_package
 from lingon.bench.engines.conversion import Affine, model_of
 from lingon.bundle.manifest import Limits
 from lingon.bundle.store import Bundle, open_bundle
@@ -48,7 +47,7 @@ class Residual(nn.Module):
 
 
 class Layer(nn.Module):
-    """What a layer of the encoder and one of the decoder have in common."""
+    """The common parts of a layer of the encoder and a layer of the decoder."""
 
     def __init__(self, layer: conversion.Layer, model: conversion.Model) -> None:
         super().__init__()
@@ -75,7 +74,7 @@ class Layer(nn.Module):
 
 
 class DecoderLayer(Layer):
-    """A layer of the decoder; the beams of a sentence take the place of `length`."""
+    """A layer of the decoder, in which `length` is the beams of a sentence."""
 
     def __init__(self, layer: conversion.Layer, cross: conversion.CrossAttention, model: conversion.Model) -> None:
         super().__init__(layer, model)
@@ -130,7 +129,7 @@ class Network(nn.Module):
             _norm(side.norm, model.epsilon) if side.norm else nn.Identity() for side in (model.encoder, model.decoder)
         )
         self.output = _linear(model.output)
-        self.output.bias.data[EOS] = -torch.inf  # every sentence has a length of its own, so that none ends by itself
+        self.output.bias.data[EOS] = -torch.inf  # every length is given, so that no sentence ends by itself
 
     def encode(self, source_ids: Tensor, bias: Tensor) -> list[KeyValue]:
         """Return the memory of every decoder layer for source_ids (batch, source_length). bias: see `attend`."""
@@ -152,7 +151,7 @@ class Network(nn.Module):
 
 
 def attend(query: Tensor, states: KeyValue, bias: Tensor) -> Tensor:
-    """Scaled dot-product attention, equation 1 of Vaswani et al. (2017); returns (batch, length, heads * head_dim).
+    """Compute scaled dot-product attention, Vaswani et al. (2017), equation 1, as (batch, length, heads * head_dim).
 
     query: (batch, heads, length, head_dim)
     bias: added to scores, broadcast over (batch, heads, length, keys): 0 where a key is seen, otherwise -inf
@@ -233,7 +232,7 @@ class Search:
         return [row[:limit] for row, limit in zip(found, limits, strict=True)]
 
     def _begin(self) -> None:
-        """Encode the sources and go to the first step."""
+        """Encode the sources and reset the search."""
         seen = torch.arange(self._shape.width, device=self._limits.device) < self._source_lengths[:, None]
         self._source_bias.copy_(_bias(seen, self._source_bias)[:, None, None])
         memory = self._network.encode(self._source_ids, self._source_bias)
@@ -281,7 +280,7 @@ class Search:
 
 
 def launched(work: Callable[[], None], device: torch.device) -> Callable[[], None]:
-    """Return what does the work with a single launch: a captured CUDA graph; elsewhere the work itself."""
+    """Return a captured CUDA graph that does the work with a single launch; on other devices the work itself."""
     if device.type != "cuda":
         return work
     stream = torch.cuda.Stream()  # type: ignore[no-untyped-call]
@@ -297,16 +296,16 @@ def launched(work: Callable[[], None], device: torch.device) -> Callable[[], Non
 
 
 def _bias(visible: Tensor, like: Tensor) -> Tensor:
-    """Return what `attend` adds to scores, in the type of `like`: 0 where visible is True, otherwise -inf."""
+    """Return the bias of `attend` in the type of `like`: 0 where visible is True, otherwise -inf."""
     return torch.zeros_like(visible, dtype=like.dtype).masked_fill(~visible, -torch.inf)
 
 
-ALIGNED = 8  # positions; the kernels of attention take a mask only with rows of whole vectors
+ALIGNED = 8  # positions, because the kernels of attention take a mask only with rows of whole vectors
 
 
 def unavailable_reason() -> str | None:
-    """The reason if torch is not installed."""
-    return None if importlib.util.find_spec("torch") else "torch is not installed"
+    """Return a reason if torch is not installed."""
+    return missing_package("torch")
 
 
 def prepare(bundle: Bundle, folder: Path) -> None:
@@ -314,7 +313,7 @@ def prepare(bundle: Bundle, folder: Path) -> None:
 
 
 def load(folder: Path, setting: Setting) -> TorchGraph:
-    """The weights of a bundle's folder on the device of the setting."""
+    """Load the weights of a bundle's folder on the device of the setting."""
     import torch
 
     if setting.device == "cuda" and not torch.cuda.is_available():
@@ -328,7 +327,7 @@ def load(folder: Path, setting: Setting) -> TorchGraph:
 
 
 class TorchGraph:
-    """See lingon.bench.engines.base.BenchEngine. The searches of a cell are kept until the next cell begins."""
+    """The loop as a lingon.bench.engines.base.BenchEngine. It keeps the searches of a cell until the next cell."""
 
     def __init__(self, network: Network, limits: Limits) -> None:
         self._network, self._limits = network, limits
@@ -336,7 +335,7 @@ class TorchGraph:
         self._searches: dict[SearchShape, Search] = {}
 
     def translate(self, sources: Sequence[Sequence[int]], cell: Cell) -> Tokens:
-        """Translate one batch after the other; every sentence gets as many tokens as its limit."""
+        """Translate one batch after the other. Every sentence gets as many tokens as its limit."""
         import torch
 
         if not cell.is_forced:
@@ -355,7 +354,6 @@ class TorchGraph:
         return found
 
     def _search(self, batch: Batch, sources: Sequence[Sequence[int]], cell: Cell) -> Search:
-        """The search of a batch."""
         width = _aligned(max(map(len, sources)))
         shape = SearchShape(len(sources), cell.beam_size, width, _aligned(batch.longest))
         if shape not in self._searches:

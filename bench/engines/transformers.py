@@ -1,23 +1,22 @@
 """`transformers` in the benchmarks: Marian for models with norms after the sublayers, Pegasus for norms before them.
 
-Both compute what lingon.training.models does: embeddings times sqrt(dim), a table of positions (overwritten by the
+Both compute the same as lingon.training.models: embeddings times sqrt(dim), a table of positions (overwritten by the
 bundle's, since their sines and cosines are in another order), linear layers with bias, and a bias of the logits that
 keeps special pieces away. `generate` ranks 2 * beam_size continuations, keeps those that end within the first
 beam_size, and with early_stopping=False continues until the worst of beam_size finished hypotheses is at least as good
-as the best unfinished one. Without a length penalty scores only fall, so that its best hypothesis is the one at which
-our search stops earlier (training/search.py). The length limit is that of a batch (lingon.bench.engines.base).
+as the best unfinished one. Without a length penalty scores only fall, so that our search, which stops earlier, finds
+the same best hypothesis (training/search.py). The length limit is the limit of a batch (lingon.bench.engines.base).
 """
 
 from __future__ import annotations
 
-import importlib.util
 from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-from lingon.bench.engines.base import Cell, Setting, Tokens, batches, limit, read_limits, write_limits
+from lingon.bench.engines.base import Cell, Setting, Tokens, batches, limit, missing_package, read_limits, write_limits
 from lingon.bench.engines.conversion import Affine, CrossAttention, Layer, Model, Side, model_of
 from lingon.bundle.manifest import Limits
 from lingon.bundle.store import Bundle
@@ -30,9 +29,8 @@ TIED_TO_SHARED = ("model.encoder.embed_tokens.weight", "model.decoder.embed_toke
 
 
 def unavailable_reason() -> str | None:
-    """The reason if transformers or torch is not installed."""
-    missing = [name for name in ("transformers", "torch") if importlib.util.find_spec(name) is None]
-    return f"{missing[0]} is not installed" if missing else None
+    """Return a reason if transformers or torch is not installed."""
+    return missing_package("transformers", "torch")
 
 
 def prepare(bundle: Bundle, folder: Path) -> None:
@@ -50,7 +48,7 @@ def prepare(bundle: Bundle, folder: Path) -> None:
 
 
 def load(folder: Path, setting: Setting) -> GenerateEngine:
-    """The model of a folder that `prepare` wrote, on the device and in the precision of the setting."""
+    """Load the model of a folder that `prepare` wrote, on the device and in the precision of the setting."""
     if setting.device == "cpu":
         check_setting(setting)
     import torch
@@ -73,7 +71,7 @@ def check_setting(setting: Setting) -> None:
 
 
 def load_network(folder: Path) -> Any:
-    """The torch module of a folder that `prepare` wrote."""
+    """Load the torch module of a folder that `prepare` wrote."""
     import torch
     from transformers import AutoConfig, AutoModelForSeq2SeqLM
 
@@ -85,7 +83,7 @@ def load_network(folder: Path) -> Any:
 
 
 class GenerateEngine:
-    """See lingon.bench.engines.base.BenchEngine: a model with `generate`, batch by batch, similar lengths together.
+    """A model with `generate` as a lingon.bench.engines.base.BenchEngine, with similar lengths in a batch.
 
     static_cache: keys and values of a fixed size, with which `generate` compiles the model on CUDA
     """
@@ -123,7 +121,7 @@ class GenerateEngine:
 
 
 def _forget_compiled() -> None:
-    """Forget what torch.compile has compiled: it keeps few shapes, and runs further ones eagerly without a word."""
+    """Drop the compiled shapes, because torch.compile keeps few and runs further ones eagerly without a message."""
     import torch
 
     torch._dynamo.reset()
@@ -169,7 +167,7 @@ def _config(model: Model) -> Any:
 
 
 def _state(model: Model) -> Iterator[tuple[str, np.ndarray]]:
-    """The weights by their names in transformers; the shared embedding matrix once."""
+    """Yield the weights by their names in transformers, and the shared embedding matrix once."""
     yield SHARED, model.output.weight
     yield "final_logits_bias", model.output.bias[None]
     for name, side in (("model.encoder", model.encoder), ("model.decoder", model.decoder)):
@@ -199,7 +197,7 @@ def _cross(name: str, cross: CrossAttention) -> Iterator[tuple[str, np.ndarray]]
 
 
 def _parts(name: str, letters: str, packed: Affine) -> Iterator[tuple[str, np.ndarray]]:
-    """The linear layers that are packed into one."""
+    """Yield the linear layers that are packed into one."""
     weights, biases = np.split(packed.weight, len(letters)), np.split(packed.bias, len(letters))
     for letter, weight, bias in zip(letters, weights, biases, strict=True):
         yield from _affine(f"{name}.{letter}_proj", Affine(weight, bias))

@@ -15,8 +15,6 @@ from __future__ import annotations
 
 import hashlib
 import importlib
-import json
-import os
 import sys
 import time
 from collections.abc import Callable, Sequence
@@ -30,10 +28,12 @@ from typing import Any, Literal
 import lingon.bench.engines
 from lingon.bench.engines.base import BenchEngine, Cell, Setting, Tokens
 from lingon.bench.engines.conversion import unconvertible
-from lingon.bench.worker_process import Worker
+from lingon.bench.options import check_choice
+from lingon.bench.results_file import Row
+from lingon.bench.worker_process import Worker, answer_messages
 from lingon.bundle.names import MANIFEST, WEIGHTS
 from lingon.bundle.store import Bundle, open_bundle
-from lingon.errors import LingonError, SettingsError
+from lingon.errors import LingonError
 from lingon.files import publish_folder
 from lingon.serving.models.loading import default_engines, threads_per_engine
 
@@ -53,10 +53,10 @@ MODULES = {
     TRANSFORMERS_STATIC: "lingon.bench.engines.transformers",
     TORCH_GRAPH: "lingon.bench.engines.torch_graph",
 }
-"""The module of every engine; lingon.bench.engines.base describes its functions."""
+"""The module of every engine. lingon.bench.engines.base describes its functions."""
 
 ENGINES = (LINGON, CTRANSLATE2, TRANSFORMERS, "optimum")
-"""The engines of `lingon bench decode`; lingon.bench.gpu names those of `lingon bench gpu`."""
+"""The engines of `lingon bench decode`. lingon.bench.gpu names the engines of `lingon bench gpu`."""
 
 READ_BUNDLES = (LINGON, LINGON_GRAPHS, TORCH_GRAPH)
 """Engines that read the bundle itself, so that no files are written for them."""
@@ -67,7 +67,7 @@ WITH_SHORTLIST = (LINGON, CTRANSLATE2)
 
 @dataclass(frozen=True, slots=True)
 class EngineSetting:
-    """An engine in one setting; each runs in its own process."""
+    """An engine in one setting, which runs in its own process."""
 
     engine: str
     setting: Setting
@@ -83,7 +83,7 @@ class EngineSetting:
         return f"{self.setting.workers}x{self.setting.threads}"
 
     def supports(self, cell: Cell) -> bool:
-        """Whether this setting can decode the cell as it is specified.
+        """Return whether this setting can decode the cell as it is specified.
 
         CTranslate2 with more workers than sentences in a batch would decode more sentences at a time than the cell
         allows. Only some engines have a shortlist.
@@ -93,10 +93,9 @@ class EngineSetting:
 
 
 def engine_settings(engines: Sequence[str], cores: int) -> list[EngineSetting]:
-    """All settings in which these engines are measured on a machine with so many cores; no names mean all engines."""
-    if unknown := [engine for engine in engines if engine not in ENGINES]:
-        raise SettingsError(f"--engine must be of {', '.join(ENGINES)}, got {unknown[0]}")
-    shapes = dict.fromkeys([(1, cores), (cores, 1), (1, 1)])  # its threads may delay each other in short steps
+    """Return all settings in which these engines are measured on so many cores. No names mean all engines."""
+    check_choice("--engine", engines, ENGINES)
+    shapes = dict.fromkeys([(1, cores), (cores, 1), (1, 1)])  # 1x1, because threads may delay each other
     of_ctranslate2 = [
         Setting(precision=precision, workers=workers, threads=threads)
         for precision in PRECISIONS
@@ -117,7 +116,7 @@ def engine_settings(engines: Sequence[str], cores: int) -> list[EngineSetting]:
 
 
 def unavailable_reason(engine_setting: EngineSetting, bundle: Bundle) -> str | None:
-    """Why an engine cannot run a bundle here; None if it can, as far as is known before it is loaded."""
+    """Return why an engine cannot run a bundle here; None if it can, as far as is known before it is loaded."""
     if (
         engine_setting.engine in (LINGON, LINGON_GRAPHS)
         and engine_setting.setting.precision not in bundle.manifest.precisions
@@ -130,12 +129,12 @@ def unavailable_reason(engine_setting: EngineSetting, bundle: Bundle) -> str | N
 
 
 def module_of(engine: str) -> ModuleType:
-    """The module of an engine; the library that it wraps is imported later, when the engine is loaded."""
+    """Return the module of an engine. It imports the library that it wraps when the engine is loaded."""
     return importlib.import_module(MODULES[engine])
 
 
 def folder_of(engine: str, bundle: Bundle, cache: Path) -> Path:
-    """The folder with an engine's model files: the bundle for READ_BUNDLES, a folder below cache for other engines.
+    """Return the folder with an engine's model files: the bundle for READ_BUNDLES, else a folder below cache.
 
     The name of that folder contains a digest of the manifest and of the code that converts the bundle, so that
     outdated files are never measured.
@@ -153,10 +152,10 @@ def folder_of(engine: str, bundle: Bundle, cache: Path) -> Path:
 
 
 def bytes_of(engine_setting: EngineSetting, folder: Path, bundle: Bundle) -> int:
-    """The size on disk of the model files that a setting reads; of a bundle, only those of its precision."""
+    """Return the size on disk of the model files that a setting reads, of a bundle only the files of its precision."""
     files = [path for path in folder.rglob("*") if path.is_file()]
     if engine_setting.engine in READ_BUNDLES:
-        # fp32 weights that fp16 holds exactly are those of fp16.
+        # The files of fp16 have the fp32 weights that fp16 holds exactly.
         precision = engine_setting.setting.precision
         weights = bundle.manifest.precisions[precision].weights
         unread = {name for name in bundle.manifest.precisions if name != precision}
@@ -168,7 +167,7 @@ def bytes_of(engine_setting: EngineSetting, folder: Path, bundle: Bundle) -> int
 
 
 Measure = Callable[[int], tuple[float, Tokens]]
-"""Translate the sentences of a cell N times; returns the milliseconds of one time, and the outputs."""
+"""Translate the sentences of a cell N times, and return the milliseconds of one time and the outputs."""
 
 
 @dataclass(slots=True)
@@ -180,10 +179,18 @@ class LoadedEngine:
     disk_mb: float
     peak_mb: float = 0.0
 
+    def columns(self) -> Row:
+        """Return the columns of the results that describe the process."""
+        return {
+            "load_s": round(self.load_s, 3),
+            "disk_mb": round(self.disk_mb, 1),
+            "peak_mb": round(self.peak_mb, 1),
+        }
+
 
 @dataclass(slots=True)
 class Engines:
-    """The processes of engine settings for a bundle; used as a `with`.
+    """The processes of engine settings for a bundle, used as a `with`.
 
     show: receives a line about the current activity, for a progress display
     missing: why an engine cannot run here at all, by setting
@@ -208,7 +215,7 @@ class Engines:
             stack.close()
 
     def load(self) -> None:
-        """Load all engines that are not loaded: at first all of them, later those that failed in a cell."""
+        """Load all engines that are not loaded: first all of them, later the engines that failed in a cell."""
         for each in self.settings:
             if each in self.loaded or each in self.missing:
                 continue
@@ -225,10 +232,10 @@ class Engines:
     def measures(
         self, cell: Cell, sources: Sequence[Sequence[int]]
     ) -> tuple[dict[EngineSetting, Measure], dict[EngineSetting, str]]:
-        """The function that measures the cell, for each engine that can decode it; why the others cannot.
+        """Return the function that measures the cell, for each engine that can decode it, and why the others cannot.
 
-        Every engine decodes the cell once for that. One that fails, for example for want of memory, is stopped; it is
-        loaded again for the next cell.
+        Every engine decodes the cell once for that. An engine that fails, for example without enough memory, is stopped
+        and loaded again for the next cell.
         """
         self.load()
         found: dict[EngineSetting, Measure] = {}
@@ -249,7 +256,7 @@ class Engines:
 def load_engine(
     engine_setting: EngineSetting, bundle: Bundle, cache: Path, show: Callable[[str], None], stack: ExitStack
 ) -> LoadedEngine:
-    """Start the process of an engine, which the stack ends; its model files are written first, if they are missing."""
+    """Write missing model files of an engine, and start its process, which the stack ends."""
     folder = folder_of(engine_setting.engine, bundle, cache)
     if not folder.is_dir():
         show(f"writing the model files of {engine_setting.engine}")
@@ -262,7 +269,7 @@ def load_engine(
 
 
 def measure_of(engine: LoadedEngine, cell: Cell, count: int, *, staggered: bool = False) -> Measure:
-    """The function that measures an engine in a cell, on the first `count` sources."""
+    """Return the function that measures an engine in a cell, on the first `count` sources."""
     return partial(_measure, engine, cell, count, staggered)
 
 
@@ -290,7 +297,7 @@ class EngineWorker:
         self._last_ms: dict[Cell, float] = {}
 
     def answer(self, do: str, **values: Any) -> dict[str, Any]:
-        """The answer to one message."""
+        """Return the answer to one message."""
         handlers: dict[str, Callable[..., dict[str, Any]]] = {
             "prepare": self._prepare,
             "load": self._load,
@@ -332,7 +339,7 @@ class EngineWorker:
 
 
 def _peak_mb() -> float:
-    """The peak memory of this process in MiB; getrusage would include that of the parent process before exec."""
+    """Return the peak memory of this process in MiB. getrusage would include that of the parent process before exec."""
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
     return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
 
@@ -349,11 +356,7 @@ def _wait_until_idle() -> None:
 
 def main() -> None:
     """Answer messages until standard input ends."""
-    answers = os.fdopen(os.dup(sys.stdout.fileno()), "w", encoding="utf-8")
-    os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
-    worker = EngineWorker(sys.argv[1])
-    for line in sys.stdin:
-        print(json.dumps(worker.answer(**json.loads(line))), file=answers, flush=True)
+    answer_messages(EngineWorker(sys.argv[1]).answer)
 
 
 if __name__ == "__main__":

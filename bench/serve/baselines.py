@@ -1,7 +1,7 @@
-"""What a server is compared with: `python -m lingon.bench.serve.baselines KIND [MODEL]`.
+"""Servers and an engine to compare a server with: `python -m lingon.bench.serve.baselines KIND [MODEL]`.
 
-`lingon`, the server with everything but its graphs: every sentence ends after one step, without a token;
-`echo`, a bare grpc.aio server that answers at once: the least that a call costs;
+`lingon`, the server without its graphs: every sentence ends after one step, without a token;
+`echo`, a bare grpc.aio server that answers at once, with the lowest cost of a call;
 `engine`, the engine without a server, which times single sentences from tokens to tokens. It reads JSON lines: first
 the model and the texts, then beam sizes.
 
@@ -51,7 +51,7 @@ SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
 
 
 class NullBuffers:
-    """See lingon.serving.runtime.runner.Buffers. Every step ends every row."""
+    """Buffers (lingon.serving.runtime.runner) whose every step ends every row."""
 
     nbytes = 0
 
@@ -80,7 +80,7 @@ class NullBuffers:
 
 
 class NullRunner:
-    """See lingon.serving.runtime.runner.Runner. It runs no graph."""
+    """A Runner (lingon.serving.runtime.runner) that runs no graph."""
 
     shortlist: Shortlist | None = None
     any_width = False
@@ -120,7 +120,7 @@ class NullRunner:
         return [Scored(np.zeros(target), np.zeros((target, source))) for source, target in sizes]
 
     def free_memory(self) -> None:
-        """There is none."""
+        """Free nothing."""
 
 
 async def echo(request: pb.TranslateRequest, context: Any) -> pb.TranslateResponse:
@@ -149,7 +149,7 @@ async def serve_echo() -> None:
 
 
 def serve_null(model: Path) -> int:
-    """Serve a bundle without its graphs until SIGTERM; returns the exit code."""
+    """Serve a bundle without its graphs until SIGTERM, and return the exit code."""
     folder = open_bundle(model).folder
     settings = Settings.model_validate({"models": (folder,), "port": 0, "metrics_port": 0, "device": "cpu"})
     return serve(settings, lambda line: print(line, flush=True), load_null)
@@ -167,7 +167,7 @@ class EngineBaseline:
         self._translator = load_translator(bundle, options)
 
     def times(self, beam_size: int) -> list[float]:
-        """Milliseconds of each sentence, decoded one after the other."""
+        """Return the milliseconds of each sentence, decoded one after the other."""
         requested = pb.DecodingOptions(beam_size=beam_size, num_hypotheses=1, length_penalty=0.0)
         chosen = self._translator.resolve(requested)
         answers: queue.SimpleQueue[Any] = queue.SimpleQueue()
@@ -194,7 +194,7 @@ def time_sentences() -> None:
 
 
 def main(kind: str, *model: str) -> int:
-    """Run a baseline; returns the exit code."""
+    """Run a baseline, and return the exit code."""
     if kind == "lingon":
         return serve_null(Path(*model))
     if kind == "echo":

@@ -32,7 +32,7 @@ Ids = Sequence[int]
 
 
 class Search(NamedTuple):
-    """The search options; all sentences of a batch have the same."""
+    """The search options, the same for all sentences of a batch."""
 
     beam_size: int
     length_penalty: float
@@ -44,12 +44,12 @@ Translate = Callable[[list[Ids], Search], list[list[int]]]
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class BatchPolicy:
-    """How batches are formed.
+    """The rules that form batches.
 
     The defaults need the least CPU time on one core (shipped model, int8, 250 clients). CPU time of a sentence on a
-    busy machine, with one worker and with two: batches of 8: 1.74 and 1.85 ms; of 16: 1.48 and 1.75; of 32: 1.58 and
-    1.89; of 64: 1.79 and 2.2. Similar lengths from 2 batches of queued sentences: 1.61; from 8: 1.48. Waiting 1 or
-    3 ms for more sentences saves nothing and makes light loads slower.
+    busy machine, in milliseconds with one worker and with two: 1.74 and 1.85 with batches of 8, 1.48 and 1.75 with 16,
+    1.58 and 1.89 with 32, 1.79 and 2.2 with 64. It is 1.61 if similar lengths come from 2 batches of queued sentences,
+    and 1.48 from 8 batches. Waiting 1 or 3 ms for more sentences saves nothing and makes light loads slower.
     """
 
     max_batch: int = 16  # sentences
@@ -66,7 +66,7 @@ class BatchPolicy:
 
 
 def pick(lengths: Sequence[int], policy: BatchPolicy) -> list[int]:
-    """Indices of the sentences of the next batch, longest first: the oldest, and those with the most similar length.
+    """Return the indices of the next batch, longest first: the oldest sentence, and sentences of similar length.
 
     lengths: tokens of the queued sentences, the oldest first. Only the first `window` batches are considered, which
     bounds how long a sentence is overtaken.
@@ -87,7 +87,7 @@ class QueuedSentence:
 
 
 class Batcher:
-    """Collects sentences of many requests into batches for a few workers. Belongs to one event loop."""
+    """Batches of sentences of many requests for a few workers. It belongs to one event loop."""
 
     def __init__(self, translate: Translate, workers: int, policy: BatchPolicy) -> None:
         """workers: batches that are translated at the same time, each on its own thread."""
@@ -99,7 +99,7 @@ class Batcher:
         self._tasks = [asyncio.create_task(self._work()) for _ in range(workers)]
 
     async def translate(self, source: Ids, search: Search) -> list[int]:
-        """Return the best hypothesis of a source; cancelling removes the sentence from the queue."""
+        """Return the best hypothesis of a source. Cancelling removes the sentence from the queue."""
         if len(self._queue) >= self._policy.max_queue:
             raise QueueFull(f"the queue is full: {len(self._queue)} sentences")
         answer: asyncio.Future[list[int]] = asyncio.get_running_loop().create_future()
@@ -143,7 +143,7 @@ class Batcher:
         return batch
 
     def _next_search(self) -> list[QueuedSentence]:
-        """The queued sentences with the search options of the oldest; cancelled sentences are removed."""
+        """Drop cancelled sentences, and return the queued ones that have the search options of the oldest."""
         self._queue = [each for each in self._queue if not each.answer.done()]
         return [each for each in self._queue if each.search == self._queue[0].search]
 
@@ -165,14 +165,14 @@ class Model:
         """Load the model.
 
         folder: model files that lingon.bench.engines.ctranslate2.prepare has written
-        limits: those of the bundle that was converted
+        limits: of the bundle that was converted
         """
         self._limits, self._source_pieces = limits, source_pieces(folder)
         self._translator = translator(folder, setting)
         self.translate([[UNK + 1, EOS]], Search(1, 0.0))  # Allocate memory and start threads before the first request.
 
     def translate(self, sources: Sequence[Ids], search: Search) -> list[list[int]]:
-        """The best hypothesis of each source (token ids, EOS last), without end token; releases the GIL."""
+        """Return the best hypothesis of each source (token ids, EOS last), without end token. Release the GIL."""
         found = self._translator.translate_batch(
             [[self._source_pieces[token] for token in source] for source in sources],
             beam_size=search.beam_size,
@@ -186,13 +186,13 @@ SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
 
 
 class CTranslate2Service:
-    """Tokenises texts, translates them in batches, and detokenises the results."""
+    """A service that tokenises texts, translates them in batches, and detokenises the results."""
 
     def __init__(self, manifest: Manifest, tokenizer: Tokenizer, batcher: Batcher) -> None:
         self._manifest, self._tokenizer, self._batcher = manifest, tokenizer, batcher
 
     def handler(self) -> grpc.GenericRpcHandler:
-        """The handler for grpc.aio.Server; it returns UNIMPLEMENTED for the other methods."""
+        """Return the handler for grpc.aio.Server. It returns UNIMPLEMENTED for the other methods."""
         translate = grpc.unary_unary_rpc_method_handler(
             self.translate, pb.TranslateRequest.FromString, pb.TranslateResponse.SerializeToString
         )
@@ -201,7 +201,7 @@ class CTranslate2Service:
     async def translate(
         self, request: pb.TranslateRequest, context: grpc.aio.ServicerContext[Any, Any]
     ) -> pb.TranslateResponse:
-        """See the proto file; only the options beam_size and length_penalty are supported."""
+        """Translate as the proto file says, with the options beam_size and length_penalty only."""
         search = self._search(request.options)
         try:
             results = await asyncio.gather(*(self._translated(text, search) for text in request.texts))
@@ -229,7 +229,7 @@ class CTranslate2Service:
 
 
 async def serve(bundle: Bundle, folder: Path, setting: Setting, policy: BatchPolicy, port: int) -> None:
-    """Serve until SIGTERM or SIGINT; prints `ready: ... on HOST:PORT` once.
+    """Serve until SIGTERM or SIGINT, and print `ready: ... on HOST:PORT` once.
 
     folder: model files that lingon.bench.engines.ctranslate2.prepare has written
     """

@@ -57,7 +57,7 @@ class Objective:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadPoint:
-    """One system at one offered load; rates in sentences a second, times in milliseconds.
+    """One system at one offered load, with rates in sentences a second and times in milliseconds.
 
     A failed request has an infinite latency.
     """
@@ -80,7 +80,7 @@ class LoadPoint:
         return not self.lag_p99 <= MAX_LAG
 
     def row(self) -> dict[str, Any]:
-        """The columns of the JSON file; infinity becomes None."""
+        """Return the columns of the JSON file. Infinity becomes None."""
         rates = {"offered_per_s": self.offered, "achieved_per_s": self.achieved, "goodput_per_s": self.goodput}
         times = {"p50_ms": self.p50, "p95_ms": self.p95, "p99_ms": self.p99}
         lags = {"lag_p99_ms": self.lag_p99, "lag_max_ms": self.lag_max}
@@ -90,7 +90,7 @@ class LoadPoint:
 
 
 def summarise(answers: Sequence[Answer], offered: float, seconds: float, objective: Objective) -> LoadPoint:
-    """The figures of requests that were due within `seconds`."""
+    """Return the figures of requests that were due within `seconds`."""
     latencies = [answer.latency if answer.code == OK else math.inf for answer in answers]
     lags = [answer.lag for answer in answers]
     good = sum(latency <= objective.milliseconds for latency in latencies)
@@ -110,12 +110,12 @@ def summarise(answers: Sequence[Answer], offered: float, seconds: float, objecti
 
 
 def best(points: Iterable[LoadPoint]) -> LoadPoint | None:
-    """The highest valid load point that meets the objective, without interpolation; None if there is none."""
+    """Return the highest valid load point that meets the objective, without interpolation; None if there is none."""
     return max((point for point in points if point.within and not point.void), key=_offered, default=None)
 
 
 def saturated(points: Sequence[LoadPoint]) -> bool:
-    """Whether the last two valid points both miss the objective. points: lowest load first."""
+    """Return whether the last two valid points both miss the objective. points: lowest load first."""
     valid = [point for point in points if not point.void]
     return len(valid) >= 2 and not any(point.within for point in valid[-2:])
 
@@ -132,8 +132,8 @@ LIGHT = (0.1, 0.25)
 """Loads well below saturation, as shares of the weakest system's capacity."""
 
 FINE_FROM, FINE_TO = 0.5, 4.0
-"""The ladder has fine steps from this share of the weakest capacity to this share of the strongest. A system leaves the
-ladder when it is saturated; the end is only reached if a capacity was measured far too high or too low."""
+"""Loads have fine steps from this share of the weakest capacity to this share of the strongest. A system is measured
+until it is saturated. The last load is only reached if a capacity was measured far too high or too low."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -149,7 +149,7 @@ class Arrival:
 
 
 def arrivals(rate: float, seconds: float, texts: int, seed: int) -> list[Arrival]:
-    """Poisson arrivals: `rate` a second on average, each of one of `texts` sentences; determined by the seed."""
+    """Return Poisson arrivals: `rate` a second on average, each of one of `texts` sentences, determined by the seed."""
     if rate <= 0 or texts < 1:
         raise SettingsError(f"an offered load needs a rate above 0 and a sentence, got {rate} and {texts} sentences")
     draw = random.Random(seed)
@@ -161,20 +161,20 @@ def arrivals(rate: float, seconds: float, texts: int, seed: int) -> list[Arrival
     return found
 
 
-def ladder(capacities: Mapping[str, float], step: float) -> list[float]:
-    """The loads to offer, lowest first, in sentences a second: light loads, then each `step` times the last one.
+def offered_loads(capacities: Mapping[str, float], step: float) -> list[float]:
+    """Return the loads to offer, lowest first, in sentences a second: light loads, then each `step` times the last.
 
     capacities: of every system, sentences a second with many clients that wait for their answers
     """
     if step <= 1:
         raise SettingsError(f"step must be above 1, got {step}")
     weakest, strongest = min(capacities.values()), max(capacities.values())
-    rungs = [share * weakest for share in LIGHT]
+    loads = [share * weakest for share in LIGHT]
     load = FINE_FROM * weakest
     while load < FINE_TO * strongest:
-        rungs.append(load)
+        loads.append(load)
         load *= step
-    return rungs
+    return loads
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -190,7 +190,10 @@ class Target:
     timeout: float = 5.0
 
     def request(self, text: str) -> pb.TranslateRequest:
-        """A request for one sentence, without a length penalty: it would change the work, not the speed."""
+        """Return a request for one sentence.
+
+        It has no length penalty, which would change the work and not the speed.
+        """
         options = pb.DecodingOptions(beam_size=self.beam_size, num_hypotheses=1, length_penalty=0.0)
         return pb.TranslateRequest(texts=[text], options=options, text=WHOLE)  # the same work for every server
 
@@ -215,8 +218,8 @@ class OpenLoad:
 class ClosedLoad:
     """Closed-loop load: each client sends its next request when it has the answer to the last one.
 
-    requests: the maximum for all clients together; texts are sent in order, repeatedly
-    seconds: no request is sent later
+    requests: the maximum of all clients together. Texts are sent in order, repeatedly
+    seconds: after which no request is sent
     """
 
     target: Target
@@ -229,12 +232,12 @@ LoadJob = OpenLoad | ClosedLoad
 
 
 def to_json(job: LoadJob) -> dict[str, Any]:
-    """The job as a JSON object for the load generator's process."""
+    """Return the job as a JSON object for the load generator's process."""
     return {"kind": type(job).__name__, **asdict(job)}
 
 
 def from_json(message: dict[str, Any]) -> LoadJob:
-    """The job of a JSON object."""
+    """Return the job of a JSON object."""
     kinds: dict[str, type[LoadJob]] = {kind.__name__: kind for kind in (OpenLoad, ClosedLoad)}
     values = {name: value for name, value in message.items() if name not in ("kind", "target")}
     return kinds[message["kind"]](target=Target(**message["target"]), **values)
@@ -244,7 +247,7 @@ HEAD_START = 0.05  # seconds before the first arrival
 
 
 class LoadGenerator:
-    """Sends requests to servers and measures latencies. Belongs to one event loop."""
+    """A client that sends requests to servers and measures latencies. It belongs to one event loop."""
 
     def __init__(self, texts: list[str]) -> None:
         self._texts = texts
@@ -252,7 +255,7 @@ class LoadGenerator:
         self._stubs: dict[str, Any] = {}
 
     async def run(self, job: LoadJob) -> list[Answer]:
-        """The answers to the requests of a job, in the order in which the requests were due."""
+        """Return the answers to the requests of a job, in the order in which the requests were due."""
         gc.collect()
         gc.disable()  # A pause of garbage collection here would count as latency of the server.
         try:

@@ -1,6 +1,6 @@
 """`lingon bench serve`: its plan and its servers, a run step by step, and tables and chart of the results.
 
-A run measures starts, a single client, capacity, and loads in turns; or what a request costs without decoding.
+A run measures starts, a single client, capacity and loads, or the cost of a request without decoding.
 """
 
 from __future__ import annotations
@@ -22,7 +22,17 @@ from typing import Any
 from rich import box
 from rich.table import Table
 
-from lingon.bench.results_file import load_pyplot, note, percentile, save, terminal
+from lingon.bench.results_file import (
+    Row,
+    load_pyplot,
+    new_table,
+    note,
+    percentile,
+    save,
+    save_chart,
+    search_name,
+    terminal,
+)
 from lingon.bench.serve.load import (
     OK,
     Answer,
@@ -33,7 +43,7 @@ from lingon.bench.serve.load import (
     OpenLoad,
     Target,
     best,
-    ladder,
+    offered_loads,
     saturated,
     summarise,
     to_json,
@@ -47,19 +57,19 @@ from lingon.files import read_lines
 from lingon.text import normalise
 
 LINGON, CTRANSLATE2, EXTERNAL = "lingon", "ctranslate2", "server"
-"""The names of the systems in the results; EXTERNAL is a server that runs already (--server)."""
+"""The names of the systems in the results. EXTERNAL is a server that runs already (--server)."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CpuPlan:
-    """The cores of the server and of the load generator; on a machine with one core both share it."""
+    """The cores of the server and of the load generator, which share the core of a machine with only one."""
 
     server: Cores
     client: Cores
 
     @classmethod
     def choose(cls) -> CpuPlan:
-        """The first core that this process may use for the server, and the last one for the load generator."""
+        """Return the first usable core for the server, and the last one for the load generator."""
         usable = sorted(os.sched_getaffinity(0))
         return cls(server=frozenset(usable[:1]), client=frozenset(usable[-1:]))
 
@@ -92,7 +102,7 @@ class Plan:
     precision: str | None = None  # of the engine baseline, the same as of our server
     threads: int | None = None  # of the engine baseline, the same as of our server
     beam_sizes: tuple[int, ...] = (1, 4)
-    clients: tuple[int, ...] = ()  # numbers of clients; with them, only the latency with so many is measured
+    clients: tuple[int, ...] = ()  # numbers of clients, for which only the latency is measured
     seconds: float = 10.0  # measured seconds of a load point
     warm_up: float = 2.0  # seconds of the same load before the measured ones
     step: float = 1.12  # factor between two loads near saturation
@@ -117,14 +127,14 @@ class Plan:
 
 
 def lingon_system(model: Path, address: str | None, options: Mapping[str, object]) -> System:
-    """The running server at this address; without one, our server, started with these options."""
+    """Return the running server at this address. Without an address, return our server, started with these options."""
     if address:
         return System(name=EXTERNAL, address=address)
     return System(name=LINGON, command=lingon_command(model, options))
 
 
 def lingon_command(model: Path, options: Mapping[str, object]) -> tuple[str, ...]:
-    """The command that starts our server on free ports.
+    """Return the command that starts our server on free ports.
 
     options: those of `lingon serve`; None leaves an option at its default
     """
@@ -135,7 +145,7 @@ def lingon_command(model: Path, options: Mapping[str, object]) -> tuple[str, ...
 def ctranslate2_systems(
     bundle: Bundle, folder: Path, options: Mapping[str, object], write: Callable[[str], None]
 ) -> list[System]:
-    """The server of lingon.bench.serve.ctranslate2_server; empty, with a line to `write`, if it cannot run here.
+    """Return the server for CTranslate2, or no server and a line to `write` if it cannot run here.
 
     folder: the converted model is written here
     options: those of lingon.bench.serve.ctranslate2_server; None leaves an option at its default
@@ -157,7 +167,7 @@ def _flags(options: Mapping[str, object]) -> list[str]:
 
 
 def sentences(bundle: Bundle, data: Path | None, seed: int) -> list[str]:
-    """Real sentences that the model reads whole, shuffled by the seed, so that lengths are mixed.
+    """Return real sentences that the model reads whole, shuffled by the seed, so that lengths are mixed.
 
     data: a folder with tatoeba.SOURCE-TARGET.test.SOURCE.gz; by default the sample sentences of the repository
     """
@@ -191,7 +201,7 @@ class Server:
     metrics: str | None = None
 
     def memory(self) -> dict[str, float]:
-        """Resident memory now (rss_mb) and at its highest (peak_mb), in megabytes."""
+        """Return the resident memory now (rss_mb) and at its highest (peak_mb), in megabytes."""
         text = Path(f"/proc/{self.pid}/status").read_text(encoding="utf-8")
         kilobytes = dict(re.findall(r"^(VmRSS|VmHWM):\s+(\d+) kB$", text, re.MULTILINE))
         return {"rss_mb": int(kilobytes["VmRSS"]) * 1024 / 1e6, "peak_mb": int(kilobytes["VmHWM"]) * 1024 / 1e6}
@@ -199,7 +209,7 @@ class Server:
 
 @contextmanager
 def serving(command: Sequence[str], cores: Cores) -> Iterator[Server]:
-    """Start a server and wait for its line `ready: ... on HOST:PORT`; terminate it at the end of the block."""
+    """Start a server, wait for its line `ready: ... on HOST:PORT`, and terminate it at the end of the block."""
     start = time.perf_counter()
     with ChildProcess(command, cores=cores) as process:
         found = _wait_until_ready(process, command)
@@ -220,30 +230,30 @@ STATE_BYTES = "lingon_state_bytes"  # the gauge of a server for its decoder stat
 
 
 def memory_bound(graphs_mb: float, caches_mb: float) -> float:
-    """The bound of resident memory, in megabytes."""
+    """Return the bound of resident memory, in megabytes."""
     return 2 * graphs_mb + caches_mb + BASE_MB
 
 
 def loaded_mb(bundle: Bundle, precision: str) -> float:
-    """The size in megabytes of the files that a server reads for a precision."""
+    """Return the size in megabytes of the files that a server reads for a precision."""
     graphs = [name for name in bundle.manifest.checksums if name.startswith(f"{precision}/")]
     weights = [f"{WEIGHTS}/{name}" for name in bundle.manifest.precisions[precision].weights]
     return sum((bundle.folder / name).stat().st_size for name in graphs + weights) / 1e6
 
 
 def gauge_sum(metrics: str, name: str) -> float | None:
-    """The sum of all series of a gauge in the text of /metrics; None if there is no such gauge."""
+    """Return the sum of all series of a gauge in the text of /metrics; None if there is no such gauge."""
     values = re.findall(rf"^{name}(?:{{[^}}]*}})? (\S+)$", metrics, re.MULTILINE)
     return sum(map(float, values)) if values else None
 
 
 def memory_row(plan: Plan, name: str, server: Server, beam_size: int) -> dict[str, Any]:
-    """The memory of a server after the loads of a beam size; for our server also the bound."""
+    """Return the memory of a server after the loads of a beam size, for our server also the bound."""
     row = {"kind": "memory", "system": name, "beam_size": beam_size}
     held = {key: round(value, 1) for key, value in server.memory().items()}
     if name != LINGON or not server.metrics:
         return {**row, **held}
-    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # it is on this machine
+    opener = urllib.request.build_opener(urllib.request.ProxyHandler({}))  # The server is on this machine.
     with opener.open(f"http://{server.metrics}/metrics", timeout=10) as reply:
         metrics = reply.read().decode()
     precision = re.findall(r'lingon_model_info{[^}]*precision="([\w-]+)"', metrics)[0]
@@ -258,7 +268,6 @@ def memory_row(plan: Plan, name: str, server: Server, beam_size: int) -> dict[st
     }
 
 
-Row = dict[str, Any]
 WriteLine = Callable[[str], None]
 PROBE = {"clients": 64, "requests": 1_000_000}
 """The closed-loop load that measures capacity."""
@@ -284,23 +293,20 @@ def run(
     for table in [clients_table(rows)] if plan.clients else tables(rows, plan.objective):
         terminal().print(table)
     written = save("serve-clients" if plan.clients else "serve", rows, results, **facts)
-    print(f"written: {written}")
     if not plan.clients:
         draw(rows, plan.objective, written.with_suffix(".svg"))
-        print(f"written: {written.with_suffix('.svg')}")
 
 
 def run_null(plan: Plan, results: Path) -> None:
-    """Measure what a request costs without decoding, show the table, and write the results."""
+    """Measure the cost of a request without decoding, show the table, and write the results."""
     seconds = min(plan.seconds, MOST_NULL_SECONDS)
     rows = measure_overhead(plan.bundle.folder, plan.texts, plan.cpus, seconds=seconds, rounds=plan.rounds, write=note)
     terminal().print(overhead_table(rows))
-    written = save("serve-null", rows, results, pinned=not plan.cpus.shared, seconds=seconds, rounds=plan.rounds)
-    print(f"written: {written}")
+    save("serve-null", rows, results, pinned=not plan.cpus.shared, seconds=seconds, rounds=plan.rounds)
 
 
 def measure(plan: Plan, write: WriteLine) -> list[Row]:
-    """Measure everything, or only numbers of clients if the plan has any; return the rows of the results."""
+    """Measure everything, or only numbers of clients if the plan has any, and return the rows of the results."""
     if plan.clients:
         return measure_clients(plan, write)
     if plan.cpus.shared:
@@ -316,7 +322,7 @@ def measure(plan: Plan, write: WriteLine) -> list[Row]:
 
 
 def measure_clients(plan: Plan, write: WriteLine) -> list[Row]:
-    """Measure the latency with so many clients, of which each waits for its answer; return the rows."""
+    """Measure the latency with so many clients, of which each waits for its answer, and return the rows."""
     with _measurement(plan, write) as measurement:
         return [
             row
@@ -328,7 +334,7 @@ def measure_clients(plan: Plan, write: WriteLine) -> list[Row]:
 
 @contextmanager
 def _measurement(plan: Plan, write: WriteLine) -> Iterator[Measurement]:
-    """The measurement, with its servers and its load generator."""
+    """Yield the measurement, with its servers and its load generator."""
     with ExitStack() as stack:
         servers = {system.name: stack.enter_context(_server_of(plan, system)) for system in plan.systems}
         generator = stack.enter_context(Worker("lingon.bench.serve.load", cores=plan.cpus.client))
@@ -337,7 +343,7 @@ def _measurement(plan: Plan, write: WriteLine) -> Iterator[Measurement]:
 
 
 def starts(plan: Plan, system: System) -> list[Row]:
-    """Seconds from the start of a server's process to its ready line, on all cores, as a user starts it."""
+    """Return the seconds from the start of a server's process to its ready line, on all cores, as a user starts it."""
     found = []
     for _ in range(plan.rounds):
         with serving(system.command, frozenset(os.sched_getaffinity(0))) as server:
@@ -352,7 +358,7 @@ class Measurement:
         self._plan, self._servers, self._generator, self._write = plan, servers, generator, write
 
     def single_client(self, beam_size: int) -> list[Row]:
-        """The latency of a single client; for our server also the part of it that is not the engine's."""
+        """Measure the latency of a single client, for our server also its part outside of the engine."""
         plan = self._plan
         times: dict[str, list[float]] = {name: [] for name in self._servers}
         engine: list[float] = []
@@ -372,7 +378,7 @@ class Measurement:
         return rows
 
     def clients(self, beam_size: int, clients: int) -> list[Row]:
-        """Latency and sentences a second with a number of clients, of which each waits for its answer."""
+        """Measure latency and sentences a second with a number of clients, of which each waits for its answer."""
         plan, rows = self._plan, []
         for name in self._servers:
             if plan.warm_up:
@@ -387,28 +393,28 @@ class Measurement:
         return rows
 
     def memory(self, beam_size: int) -> list[Row]:
-        """The memory of the servers that this run has started, after the loads and after a rest."""
+        """Measure the memory of the servers that this run has started, after the loads and after a rest."""
         servers = {name: server for name, server in self._servers.items() if server.pid}
         rows = [memory_row(self._plan, name, server, beam_size) for name, server in servers.items()]
         time.sleep(REST_SECONDS)
         return [row | {"rested_mb": round(servers[row["system"]].memory()["rss_mb"], 1)} for row in rows]
 
     def loads(self, beam_size: int) -> list[Row]:
-        """Measure all systems at each load in turns, until each is saturated; the last row is the summary."""
+        """Measure all systems at each load until each is saturated. The last row is the summary."""
         plan = self._plan
         capacities = {name: self._capacity(name, beam_size) for name in self._servers}
         points: dict[str, list[LoadPoint]] = {name: [] for name in self._servers}
         rows: list[Row] = []
-        for rung, offered in enumerate(ladder(capacities, plan.step)):
+        for number, offered in enumerate(offered_loads(capacities, plan.step)):
             for name in (name for name in self._servers if not saturated(points[name])):
-                point, voided = self._point(name, beam_size, offered, plan.seed + rung)
+                point, voided = self._point(name, beam_size, offered, plan.seed + number)
                 points[name].append(point)
                 row = {"kind": "load", "system": name, "beam_size": beam_size, **point.row()}
                 rows.append({**row, "voided_before": voided})
         return [*rows, summary(beam_size, capacities, points)]
 
     def _capacity(self, name: str, beam_size: int) -> float:
-        """Sentences a second with many clients in a closed loop."""
+        """Measure the sentences a second with many clients in a closed loop."""
         seconds = min(PROBE_SECONDS, self._plan.seconds)
         self._closed(name, beam_size, **PROBE, seconds=seconds / 3)  # warm-up: memory for all shapes is allocated
         answers = self._closed(name, beam_size, **PROBE, seconds=seconds)
@@ -419,7 +425,7 @@ class Measurement:
         return capacity
 
     def _point(self, name: str, beam_size: int, offered: float, seed: int) -> tuple[LoadPoint, int]:
-        """One load point, and how often it was void before: a void point is measured again."""
+        """Measure one load point, again while it is void. Return it, and how often it was void."""
         plan, target = self._plan, self._target(name, beam_size)
         job = OpenLoad(target=target, offered=offered, seconds=plan.seconds, warm_up=plan.warm_up, seed=seed)
         point, voided = self._once(name, job), 0
@@ -445,7 +451,7 @@ class Measurement:
         return [Answer(*each) for each in self._generator.ask(**to_json(job))["answers"]]
 
     def _engine_baseline(self) -> Worker:
-        """The engine without a server, on the core of the servers."""
+        """Start the engine without a server, on the core of the servers."""
         plan = self._plan
         worker = Worker("lingon.bench.serve.baselines", "engine", cores=plan.cpus.server)
         model = str(plan.bundle.folder)
@@ -454,7 +460,7 @@ class Measurement:
 
 
 def summary(beam_size: int, capacities: Mapping[str, float], points: Mapping[str, list[LoadPoint]]) -> Row:
-    """The highest load of each system that meets the objective, and the ratio of the first system to CTranslate2."""
+    """Return the highest load of each system that meets the objective, and the first system's ratio to CTranslate2."""
     reached = {name: best(found) for name, found in points.items()}
     goodput = {name: round(point.offered, 2) if point else 0.0 for name, point in reached.items()}
     first, ctranslate2 = next(iter(goodput.values())), goodput.get(CTRANSLATE2)
@@ -485,7 +491,7 @@ def _client_row(name: str, beam_size: int, times: list[float], engine: list[floa
 
 
 def _server_of(plan: Plan, system: System) -> AbstractContextManager[Server]:
-    """A context with the server of a system; it is started unless it runs already."""
+    """Return a context with the server of a system. It starts the server unless it runs already."""
     if system.address:
         return nullcontext(Server(system.address, "", 0.0, 0))
     return serving(system.command, plan.cpus.server)
@@ -498,7 +504,7 @@ CLIENTS = (1, 64)
 def measure_overhead(
     model: Path, texts: Sequence[str], cpus: CpuPlan, *, seconds: float, rounds: int, write: Callable[[str], None]
 ) -> list[Row]:
-    """Return a row for each server and number of clients: medians over rounds in which the servers take turns."""
+    """Return a row for each server and number of clients: medians over rounds with all servers."""
     found: dict[tuple[int, str], list[Row]] = {}
     with ExitStack() as stack:
         servers = {
@@ -520,7 +526,7 @@ def measure_overhead(
 
 
 def overhead_table(rows: Sequence[Row]) -> Table:
-    """The rows for the terminal."""
+    """Return the rows for the terminal."""
     shown = Table("server", "clients", "requests/s", "p50 ms", "p99 ms", "CPU ms a request", box=box.SIMPLE)
     for row in rows:
         figures = (f"{row['per_s']:.0f}", f"{row['p50_ms']:.2f}", f"{row['p99_ms']:.2f}", f"{row['cpu_ms']:.3f}")
@@ -553,11 +559,13 @@ def _medians(rows: Sequence[Row]) -> Row:
 COLOURS = {LINGON: "#1f4e79", CTRANSLATE2: "#b3541e"}
 COLUMNS = ("p50", "p95", "p99", "good")
 OFFSET: dict[str, Any] = {"textcoords": "offset points", "fontsize": 8}
+NARROW: dict[str, Any] = {"title_justify": "left", "box": box.SIMPLE_HEAD, "padding": (0, 1, 0, 0), "pad_edge": False}
+"""The style of tables that are narrow enough for the README."""
 LINE_STYLES = {"p99_ms": "-", "p95_ms": "--", "p50_ms": ":"}
 
 
 def tables(rows: Sequence[Row], objective: Objective) -> list[Table]:
-    """A table of load points for each beam size, one of goodput, and one of start, single client and memory."""
+    """Return a table of load points for each beam size, one of goodput, and one of start, single client and memory."""
     beam_sizes = sorted({row["beam_size"] for row in rows if row["kind"] == "load"})
     return [
         *(_loads_table(rows, beam_size) for beam_size in beam_sizes),
@@ -567,26 +575,18 @@ def tables(rows: Sequence[Row], objective: Objective) -> list[Table]:
 
 
 def clients_table(rows: Sequence[Row]) -> Table:
-    """The table of latencies with a number of clients."""
-    table = _table(
-        "search",
-        "clients",
-        "system",
-        "p50 ms",
-        "p99 ms",
-        "sentences/s",
-        "errors",
-        title="clients that wait for answers",
-    )
+    """Return the table of latencies with a number of clients."""
+    heads = ("clients", "system", "p50 ms", "p99 ms", "sentences/s", "errors")
+    table = new_table(("search",), heads, title="clients that wait for answers", **NARROW)
     for row in _of(rows, "clients"):
         times = ("never" if row[name] is None else f"{row[name]:.1f}" for name in ("p50_ms", "p99_ms"))
         figures = (f"{row['achieved_per_s']:.0f}", str(sum(row["errors"].values())))
-        table.add_row(_search(row["beam_size"]), str(row["clients"]), row["system"], *times, *figures)
+        table.add_row(search_name(row["beam_size"]), str(row["clients"]), row["system"], *times, *figures)
     return table
 
 
 def draw(rows: Sequence[Row], objective: Objective, path: Path) -> None:
-    """Draw latency against offered load, a panel for each beam size; the suffix of path selects SVG, PNG or PDF."""
+    """Draw latency against offered load, a panel for each beam size."""
     pyplot = load_pyplot()
     beam_sizes = sorted({row["beam_size"] for row in rows if row["kind"] == "load"})
     figure, panels = pyplot.subplots(
@@ -606,21 +606,20 @@ def draw(rows: Sequence[Row], objective: Objective, path: Path) -> None:
             )
         axes.axhline(objective.milliseconds, color="black", linewidth=0.8)
         axes.annotate(f"{objective.milliseconds:g} ms", (0, objective.milliseconds), (2, 3), **OFFSET)
-        axes.set(title=_search(beam_size), xlabel="offered load, sentences a second", yscale="log", xlim=(0, None))
+        axes.set(title=search_name(beam_size), xlabel="offered load, sentences a second", yscale="log", xlim=(0, None))
         axes.yaxis.set_major_formatter("{x:g}")
         axes.grid(alpha=0.3, which="both")
     panels[0][0].set_ylabel("latency since due, ms")
     handles, labels = panels[0][0].get_legend_handles_labels()
     figure.legend(handles, labels, loc="outside lower center", ncols=len(_systems(rows)), frameon=False)
-    figure.savefig(path)
-    pyplot.close(figure)
+    save_chart(figure, path)
 
 
 def _loads_table(rows: Sequence[Row], beam_size: int) -> Table:
     names = _systems(rows)
     columns = [f"{top}\n{column}" for name in names for top, column in zip((name, "", "", ""), COLUMNS, strict=True)]
-    title = f"{_search(beam_size)}: latency since due in ms, goodput a second"
-    table = _table("load\na second", *columns, title=title)
+    title = f"{search_name(beam_size)}: latency since due in ms, goodput a second"
+    table = new_table(("load\na second",), columns, title=title, **NARROW)
     found = list(_of(rows, "load", beam_size=beam_size))
     for offered in sorted({row["offered_per_s"] for row in found}):
         cells = [f"{offered:.0f}"]
@@ -640,28 +639,27 @@ def _load_cells(row: Row) -> list[str]:
 def _goodput_table(rows: Sequence[Row], objective: Objective) -> Table:
     names = _systems(rows)
     title = f"goodput: highest load a second with p{objective.percentile:g} within {objective.milliseconds:g} ms"
-    table = _table("search", *names, "ratio (target 1.5)", title=title)
+    table = new_table(("search",), [*names, "ratio (target 1.5)"], title=title, **NARROW)
     for row in _of(rows, "summary"):
         reached = [f"{row['goodput_per_s'][name]:.0f}" for name in names]
-        table.add_row(_search(row["beam_size"]), *reached, f"{row['ratio']:.2f}x" if row["ratio"] else "-")
+        table.add_row(search_name(row["beam_size"]), *reached, f"{row['ratio']:.2f}x" if row["ratio"] else "-")
     return table
 
 
 def _reached(rows: Sequence[Row], beam_size: int, name: str, objective: Objective) -> tuple[list[float], list[float]]:
-    """The point of the goodput on the line of the objective; empty if the objective was never met."""
+    """Return the point of the goodput on the line of the objective; empty if the objective was never met."""
     found = [row["goodput_per_s"][name] for row in _of(rows, "summary", beam_size=beam_size)]
     return [load for load in found if load], [objective.milliseconds for load in found if load]
 
 
 def _other_measurements_table(rows: Sequence[Row]) -> Table:
-    table = _table(
-        "measurement", "system", "value", "target", title=f"target of memory: 2 x graphs + caches + {BASE_MB:g} MB"
-    )
+    title = f"target of memory: 2 x graphs + caches + {BASE_MB:g} MB"
+    table = new_table(("measurement",), ("system", "value", "target"), title=title, **NARROW)
     for row in _of(rows, "start"):
         table.add_row("start to ready", row["system"], f"{row['median_s']:.2f} s", _target(row, "1.5 s"))
     for row in _of(rows, "one client"):
         found = f"{row['median_ms']:.2f} ms"
-        table.add_row(f"single client, {_search(row['beam_size'])}", row["system"], found, "")
+        table.add_row(f"single client, {search_name(row['beam_size'])}", row["system"], found, "")
         if "overhead_ms" in row:
             table.add_row("  of it outside the engine", row["system"], f"{row['overhead_ms']:.2f} ms", "1 ms")
     for row in _of(rows, "memory"):
@@ -670,16 +668,7 @@ def _other_measurements_table(rows: Sequence[Row]) -> Table:
         bound = f"{row['bound_mb']:.0f} MB" if "bound_mb" in row else ""
         if row.get("caches_mb", 0) is None:
             bound += " + caches"
-        table.add_row(f"memory after {_search(row['beam_size'])}", row["system"], found, bound)
-    return table
-
-
-def _table(first: str, *columns: str, title: str) -> Table:
-    """A table narrow enough for the README: no lines between columns, numbers aligned to the right."""
-    table = Table(title=title, title_justify="left", box=box.SIMPLE_HEAD, padding=(0, 1, 0, 0), pad_edge=False)
-    table.add_column(first)
-    for column in columns:
-        table.add_column(column, justify="right")
+        table.add_row(f"memory after {search_name(row['beam_size'])}", row["system"], found, bound)
     return table
 
 
@@ -693,14 +682,10 @@ def _of(rows: Iterable[Row], kind: str, **columns: Any) -> Iterable[Row]:
 
 
 def _systems(rows: Iterable[Row]) -> list[str]:
-    """The names of the systems in the order in which they were measured."""
+    """Return the names of the systems in the order in which they were measured."""
     return list(dict.fromkeys(row["system"] for row in _of(rows, "load")))
 
 
-def _search(beam_size: int) -> str:
-    return "greedy" if beam_size == 1 else f"beam {beam_size}"
-
-
 def _milliseconds(value: float | None) -> str:
-    """The text for a latency; a failed request has none, so a percentile may have none either."""
+    """Return the text for a latency. A failed request has none, so a percentile may have none either."""
     return "never" if value is None else f"{value:.0f}"

@@ -1,1 +1,1 @@
-"""Scripts for measurements that are not commands; each runs with `python -m`. Imports what is below it in bench."""
+"""Scripts for measurements that are not commands, each for `python -m`. May import the modules of bench below it."""

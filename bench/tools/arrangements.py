@@ -18,6 +18,7 @@ from collections import Counter
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from enum import StrEnum
+from functools import partial
 from html import unescape
 from itertools import count, product
 from pathlib import Path
@@ -26,6 +27,7 @@ from xml.sax.saxutils import escape
 
 import typer
 
+from lingon.bench.options import ToolResults
 from lingon.bench.results_file import ResumeFile, keep, machine, show
 from lingon.documents import read_document
 from lingon.errors import LingonError
@@ -59,7 +61,7 @@ def random_string(form: str, rng: random.Random) -> str:
 
 
 def like(example: str, rng: random.Random) -> str:
-    """Return a string with the punctuation of an example, and other letters and figures in the place of its own."""
+    """Return a string with the punctuation of an example, with other letters and figures."""
     fixed = [found.span() for found in _FIXED.finditer(example)]
 
     def other(run: re.Match[str]) -> str:
@@ -71,19 +73,19 @@ def like(example: str, rng: random.Random) -> str:
 
 
 def is_found(text: str) -> bool:
-    """Whether a string is kept as a whole, between words."""
+    """Return whether a string is kept as a whole, between words."""
     before = "see "
     return [span[:2] for span in find_protected(f"{before}{text} now")] == [(len(before), len(before) + len(text))]
 
 
 def _others(character: str) -> str:
-    """Return what may be in the place of a letter or figure; a figure of base 16 stays one."""
+    """Return the characters that may replace a letter or figure. A figure of base 16 stays one."""
     kinds = string.digits, "abcdef", "ABCDEF", string.ascii_lowercase
     return next((kind for kind in kinds if character in kind), string.ascii_uppercase)
 
 
 OPENING, CLOSING = "\ue000\ue002", "\ue001\ue003"
-"""What stands for the start and the end tags of two kinds of elements."""
+"""The characters that represent the start and the end tags of two kinds of elements."""
 
 FRAMES: Sequence[tuple[str, str]] = (
     ("Please send ", " to the office."),
@@ -99,7 +101,7 @@ FRAMES: Sequence[tuple[str, str]] = (
     ("Open the door and take ", " with you."),
     ("When he saw ", ", he was happy."),
 )
-"""What comes before and after a string in a sentence."""
+"""The words before and after a string in a sentence."""
 
 WORDS = ("house", "friend", "water", "good morning", "my dog", "the new book", "a cup of tea", "Boston")
 
@@ -148,7 +150,7 @@ ARRANGEMENTS: Mapping[str, str] = {
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A text with strings that are kept, and characters of OPENING and CLOSING, which stand for tags.
+    """A text with strings that are kept, and characters of OPENING and CLOSING, which represent tags.
 
     strings: those in it, each once
     """
@@ -163,7 +165,7 @@ class Case:
 
 
 def case_of(arrangement: str, strings: Sequence[str], rng: random.Random) -> Case:
-    """Return a text in which two strings are in an arrangement; words and frame are random."""
+    """Return a text in which two strings are in an arrangement, with random words and a random frame."""
     form = ARRANGEMENTS[arrangement]
     frame = rng.choice(FRAMES)
     meaning = {"A": strings[0], "B": strings[1], **dict(zip("<>[{]}", (*frame, *OPENING, *CLOSING), strict=True))}
@@ -173,14 +175,14 @@ def case_of(arrangement: str, strings: Sequence[str], rng: random.Random) -> Cas
 
 
 def are_found(case: Case) -> bool:
-    """Whether all strings of a case are kept in its text: what touches some of them makes them other strings."""
+    """Return whether all strings of a case are kept in its text. A neighbour may make another string of one."""
     text = without_tags(case.text)
     kept = [text[begin:end] for begin, end, _ in find_protected(text)]
     return all(text.count(string) <= sum(each.count(string) for each in kept) for string in case.strings)
 
 
 def without_tags(text: str) -> str:
-    """Return a text without the characters that stand for tags."""
+    """Return a text without the characters that represent tags."""
     return text.translate(dict.fromkeys(map(ord, OPENING + CLOSING)))
 
 
@@ -244,7 +246,7 @@ def _tagged(text: str, names: Sequence[str]) -> str:
 
 
 def _untagged(text: str, names: Sequence[str]) -> str:
-    """Return a text with the characters that stand for tags in the place of elements, whose end tags may be alike."""
+    """Replace the elements of a text, whose end tags may be alike, by the characters that represent tags."""
     opened = list[int]()
 
     def stand_in(tag: re.Match[str]) -> str:
@@ -313,7 +315,7 @@ def _write_docx(texts: Sequence[str]) -> bytes:
 
 
 def _runs(text: str) -> list[str]:
-    """Return the runs of a paragraph; elements are formats."""
+    """Return the runs of a paragraph, in which elements are formats."""
     runs, styles = list[str](), ""
     for part in re.split(f"([{OPENING}{CLOSING}])", text):
         if part and part in OPENING:
@@ -334,7 +336,7 @@ def _read_docx(content: bytes) -> list[str]:
 
 
 def _of_runs(runs: Sequence[tuple[str, str]]) -> str:
-    """Return the text of runs, with the characters that stand for tags where formats begin and end."""
+    """Return the text of runs, with the characters that represent tags where formats begin and end."""
     text, opened = "", ""
     for properties, written in [*runs, ("", "")]:
         styles = re.findall(f"<w:([{_STYLES}])/>", properties)
@@ -395,17 +397,17 @@ def _is_plain(case: Case) -> bool:
 
 
 def _has_no_words_beside_an_element(case: Case) -> bool:
-    """Whether a text has no element with another one beside words in it."""
+    """Return whether no element of a text has another one beside words in it."""
     return not re.search(f"[{OPENING}][^{OPENING}{CLOSING}]+[{OPENING}]", case.text)
 
 
 def _has_no_sign(case: Case) -> bool:
-    """Whether a text has no tag of its own, which these formats read as tags."""
+    """Return whether a text has no tag of its own, which these formats would read as one."""
     return not re.search(r"[<>&]|\{\\", case.text)
 
 
 def _is_cue(case: Case) -> bool:
-    """Whether a text is one of subtitles; without an end mark it goes on in the next cue.
+    """Return whether a text is one of subtitles. Without an end mark it would continue in the next cue.
 
     In a path without a drive or a host the marks of subtitles are marks: a hard blank and a line break.
     """
@@ -414,7 +416,7 @@ def _is_cue(case: Case) -> bool:
 
 
 def _has_no_mark(case: Case) -> bool:
-    """Whether a text has none of the characters that Markdown reads."""
+    """Return whether a text has none of the characters that Markdown reads."""
     nested = re.search(f"[{OPENING}{CLOSING}]{{2}}|\\w[{OPENING}]|[{CLOSING}][\\w-]", case.text)
     return nested is None and not re.search(r"[*_`\[\]<>\\~^#&|]|^[-+=\d]|://|www|@|--", case.text)
 
@@ -443,7 +445,7 @@ Contexts = Mapping[str, Sequence[tuple[bool, ...]]]
 
 
 class Fault(StrEnum):
-    """The worst that is wrong with a translation."""
+    """The worst fault of a translation."""
 
     LOST = "lost"  # a string is not as often in the translation as in the text
     BROKEN = "broken"  # a tag is in a string
@@ -453,10 +455,10 @@ class Fault(StrEnum):
 
 
 def fault_of(case: Case, translation: str, *, exact: bool = True) -> Fault | None:
-    """Return what is wrong with a translation, with tags as the case has them; None if nothing is.
+    """Return the worst fault of a translation, with tags as the case has them; None if it has none.
 
-    exact: whether each tag is once in the translation; else a format may be in several parts, blanks have one too, and
-        an element without text is left out
+    exact: whether each tag is once in the translation. Otherwise a format may be in several parts, blanks have one too,
+        and an element without text is left out
     """
     if not exact:
         translation = re.sub(f"([{OPENING}]+)( +)", r"\2\1", re.sub(f"( +)([{CLOSING}]+)", r"\2\1", translation))
@@ -491,26 +493,27 @@ def _is_nested(text: str) -> bool:
 
 
 def _is_moved(wanted: Sequence[tuple[bool, ...]], found: Sequence[tuple[bool, ...]]) -> bool:
-    """Whether a string is not as often in some elements, or fewer of these are right around it."""
+    """Return whether a string is not as often in some elements, or fewer of these are right around it."""
     right = [list(map(sum, zip(*each, strict=True))) for each in (wanted, found)]
     return len(wanted) != len(found) or any(after < before for before, after in zip(*right, strict=True))
 
 
 def _contexts(text: str, string: str) -> Contexts:
-    """Return in which elements a string without tags in it is, as often as it is found."""
+    """Return the elements around each occurrence of a string without tags."""
     contexts: dict[str, list[tuple[bool, ...]]] = {}
     at = text.find(string)
     while at >= 0:
         opened, end = list[int](), at + len(string)
-        for place in range(at):
-            if text[place] in OPENING:
-                opened.append(place)
-            elif text[place] in CLOSING:
+        for position in range(at):
+            if text[position] in OPENING:
+                opened.append(position)
+            elif text[position] in CLOSING:
                 opened.pop()
         inside = (
-            (text[place + 1 : at].strip(OPENING), text[end : _end(text, place)].strip(CLOSING)) for place in opened
+            (text[position + 1 : at].strip(OPENING), text[end : _end(text, position)].strip(CLOSING))
+            for position in opened
         )
-        contexts.setdefault("".join(text[place] for place in opened), []).append(
+        contexts.setdefault("".join(text[position] for position in opened), []).append(
             tuple(not before and not after for before, after in inside)
         )
         at = text.find(string, at + 1)
@@ -518,19 +521,19 @@ def _contexts(text: str, string: str) -> Contexts:
 
 
 def _end(text: str, start: int) -> int:
-    """Return where the end tag of an element is; start: of its start tag."""
+    """Return the index of the end tag of an element. start: of its start tag."""
     depth = 0
-    for place in range(start, len(text)):
-        depth += (text[place] in OPENING) - (text[place] in CLOSING)
+    for position in range(start, len(text)):
+        depth += (text[position] in OPENING) - (text[position] in CLOSING)
         if not depth:
-            return place
+            return position
     return len(text)
 
 
 def _unbalanced(text: str) -> int:
     """Return how many elements have one mark of a pair of brackets or quotation marks."""
     found = 0
-    for start in (place for place, character in enumerate(text) if character in OPENING):
+    for start in (position for position, character in enumerate(text) if character in OPENING):
         inside = text[start : _end(text, start)]
         quotes = sum(map(inside.count, '"„“”«»'))
         found += inside.count("(") != inside.count(")") or quotes % 2 == 1
@@ -569,7 +572,7 @@ class Batch:
                 yield arrangement, form, case
 
     def measured(self, translator: LocalTranslator, model: str, every: int = 1) -> dict[str, Any]:
-        """Return how many cases of each kind there are, and what is wrong with which; every: see `cases`."""
+        """Return the number of cases of each kind, and all faults. every: see `cases`."""
         named = list(self.cases(every))
         options = pb.DecodingOptions(beam_size=self.beam_size, long_text=pb.LONG_TEXT_POLICY_SPLIT)
         found = translate(translator, self.format, [case for _, _, case in named], options)
@@ -638,7 +641,7 @@ def main(
     seed: Annotated[int, typer.Option(help="Of the random strings and words.")] = 0,
     every: Annotated[int, typer.Option(min=1, help="Of so many cases, one is tried, as a trial run.")] = 1,
     resume: Annotated[bool, typer.Option(help=f"Go on with a run that was ended; it is in {RESUMED}.")] = False,
-    results: Annotated[Path | None, typer.Option(help="Folder for the results. Default: not written.")] = None,
+    results: ToolResults = None,
 ) -> None:
     """Print, and save if asked for, how many cases have a fault."""
     head = {"models": list(map(str, models)), "cases": cases, "seed": seed, "every": every, "machine": machine()}
@@ -662,15 +665,13 @@ def main(
 def _measured(
     translator: LocalTranslator, model: str, cases: int, batches: Iterator[Batch], every: int, file: ResumeFile
 ) -> list[dict[str, Any]]:
-    """Return the records of a model, those of an earlier run from its file; they have so many cases, or some more."""
+    """Return the records of a model, with this number of cases or a few more, also from the file of an earlier run."""
     records, done, began, known = list[dict[str, Any]](), 0, time.monotonic(), 0
     for batch in batches:
         key = f"{model} {batch.key}"
-        if (record := file.get(key)) is None:
-            record = batch.measured(translator, model, every)
-            file.add(key, record)
-        else:
-            known += record["cases"]
+        is_known = key in file
+        record = file.record(key, partial(batch.measured, translator, model, every))
+        known += record["cases"] if is_known else 0
         records.append(record)
         done += record["cases"]
         rate = (done - known) / (time.monotonic() - began)

@@ -1,9 +1,9 @@
-"""Compare running servers: a closed loop of clients against each in turns, with the CPU time that each server used.
+"""Compare running servers by a closed loop of clients, with the CPU time that each server used.
 
     python -m lingon.bench.tools.compare_servers --clients 64 --stream before=PID@HOST:PORT after=PID@HOST:PORT
 
 Start the servers on one core each (`taskset -c 0`), and this program on another one. The servers may be of any version:
-only the gRPC API is used. One line is printed for each server: medians over the rounds.
+only the gRPC API is used. The table has medians over the rounds, each with all servers.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Annotated, Any, NamedTuple
 import grpc
 import typer
 
-from lingon.bench.results_file import percentile
+from lingon.bench.results_file import percentile, show
 from lingon.bench.worker_process import cpu_seconds
 from lingon.bench.workloads import sample_file
 from lingon.client.connection import NO_PROXY
@@ -39,7 +39,7 @@ class Target(NamedTuple):
 
 
 class Counts:
-    """What the clients of one round received."""
+    """The replies that the clients of one round received."""
 
     def __init__(self) -> None:
         self.latencies: list[float] = []  # seconds
@@ -69,10 +69,10 @@ async def load(stubs: list[Any], texts: list[str], clients: int, seconds: float,
         counts.latencies.append(time.perf_counter() - start)
 
     async def client(number: int) -> None:
-        place = number * 7  # clients begin with different texts
+        index = number * 7  # Clients begin with different texts.
         while time.perf_counter() < end:
-            await send(stubs[number % len(stubs)], texts[place % len(texts)])
-            place += clients
+            await send(stubs[number % len(stubs)], texts[index % len(texts)])
+            index += clients
 
     await asyncio.gather(*(client(number) for number in range(clients)))
     return counts
@@ -81,7 +81,7 @@ async def load(stubs: list[Any], texts: list[str], clients: int, seconds: float,
 async def one_round(
     server: Target, texts: list[str], clients: int, seconds: float, *, stream: bool = False
 ) -> dict[str, float]:
-    """Measure one server once; stream: by TranslateStream instead of Translate."""
+    """Measure one server once. stream: by TranslateStream instead of Translate."""
     own = [("grpc.use_local_subchannel_pool", 1), NO_PROXY]  # a connection for each channel
     channels = [grpc.aio.insecure_channel(server.address, own) for _ in range(min(clients, CONNECTIONS))]
     stubs = [pb_grpc.TranslationServiceStub(channel) for channel in channels]
@@ -108,7 +108,7 @@ def main(
     servers: Annotated[list[str], typer.Argument(metavar="NAME=PID@HOST:PORT", help="Servers, by their gRPC ports.")],
     clients: Annotated[int, typer.Option(help="Clients at a time.")] = 1,
     seconds: Annotated[float, typer.Option(help="Measured seconds of a round.")] = 4.0,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds, in which the servers take turns.")] = 7,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds, each with all servers.")] = 7,
     stream: Annotated[bool, typer.Option("--stream", help="Call TranslateStream instead of Translate.")] = False,
 ) -> None:
     """Measure and print."""
@@ -118,8 +118,12 @@ def main(
         for server in map(target, servers):
             figures = asyncio.run(one_round(server, texts, clients, seconds, stream=stream))
             rows.setdefault(server.name, []).append(figures)
-    for name, found in rows.items():
-        print(name, {key: round(statistics.median(row[key] for row in found), 3) for key in found[0]})
+    show(
+        [
+            {"server": name, **{key: statistics.median(row[key] for row in found) for key in found[0]}}
+            for name, found in rows.items()
+        ]
+    )
 
 
 if __name__ == "__main__":

@@ -1,8 +1,8 @@
-"""The constants of the cost model, measured: what an engine spends on a token of each kind of work.
+"""The constants of the cost model, measured: the time of an engine for a token of each kind of work.
 
     python -m lingon.bench.tools.costs models/en-de
 
-It runs the graphs of a bundle on all usable cores. Every figure is a median over rounds in which all kinds take turns.
+It runs the graphs of a bundle on all usable cores. Every figure is a median over rounds with all kinds.
 The unit is the cost of one source token of a greedy translation: it is encoded, and one target token is decoded in a
 full batch. `lingon.serving.engine.cost` names the constants that follow from it.
 """
@@ -34,20 +34,20 @@ TOKENS = 512  # of one run of the encoder or the scorer
 
 
 def sources(runner: OnnxRunner, rows: int, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Random sources, (rows, length), and their lengths."""
+    """Return random sources, (rows, length), and their lengths."""
     ids = np.random.default_rng(0).integers(UNK + 1, runner.manifest.source_vocab, (rows, length))
     ids[:, -1] = EOS
     return ids, np.full(rows, length)
 
 
 def targets(runner: OnnxRunner, rows: int, length: int) -> tuple[np.ndarray, np.ndarray]:
-    """Random targets, (rows, length), and their lengths."""
+    """Return random targets, (rows, length), and their lengths."""
     ids = np.random.default_rng(1).integers(UNK + 1, runner.manifest.target_vocab, (rows, length))
     return ids, np.full(rows, length)
 
 
 def full_batch(runner: OnnxRunner, rows: int, beam_size: int = 1) -> Buffers:
-    """The states of a batch whose rows are in the middle of an everyday sentence."""
+    """Return the states of a batch whose rows are in the middle of an everyday sentence."""
     ids, lengths = sources(runner, rows // beam_size, LENGTH)
     encoded, width = runner.encode(ids, lengths), width_for(LENGTH)
     shape = BatchShape(rows // beam_size, beam_size, width, runner.limits.max_output(width))
@@ -59,7 +59,7 @@ def full_batch(runner: OnnxRunner, rows: int, beam_size: int = 1) -> Buffers:
 
 
 def kinds(runner: OnnxRunner) -> dict[str, tuple[Callable[[], object], int]]:
-    """Each kind of work: a function that does it, and for how many tokens."""
+    """Return a function that does each kind of work, and its number of tokens."""
     encoder = sources(runner, TOKENS // LENGTH, LENGTH)
     longest = runner.limits.max_source_tokens
     long_encoder = sources(runner, max(TOKENS // longest, 1), longest)
@@ -87,7 +87,7 @@ def kinds(runner: OnnxRunner) -> dict[str, tuple[Callable[[], object], int]]:
 
 
 def measure(runner: OnnxRunner, rounds: int) -> dict[str, float]:
-    """Seconds for a token of each kind of work."""
+    """Return the seconds for a token of each kind of work."""
     works = kinds(runner)
     seconds: dict[str, list[float]] = {name: [] for name in works}
     for _ in range(rounds):
@@ -102,9 +102,9 @@ def measure(runner: OnnxRunner, rounds: int) -> dict[str, float]:
 def main(
     bundle: Annotated[Path, typer.Argument(help="Folder of the bundle.")],
     precision: Annotated[str | None, typer.Option(help="Precision. Default: the bundle's best for the CPU.")] = None,
-    rounds: Annotated[int, typer.Option(min=1, help="Rounds in which every kind of work has its turn.")] = 30,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds, each with every kind of work.")] = 30,
 ) -> None:
-    """Print what a token of each kind of work costs."""
+    """Print the cost of a token of each kind of work."""
     opened = open_bundle(bundle)
     choice = choose_device(opened, "cpu", precision)
     found = measure(load_runner(opened, choice.precision, usable_cores()), rounds)

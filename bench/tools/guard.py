@@ -1,10 +1,10 @@
-"""What the guard and the confidence of a bundle are worth: false flags, AUROC, calibration, languages, and the cost.
+"""The quality of the guard and of the confidence of a bundle: false flags, AUROC, calibration, languages and time.
 
     python -m lingon.bench.tools.guard models/en-de test.en test.de --other ntrex.en ntrex.de
 
 False flags: of pairs that people translated, every flag is wrong. AUROC: the probability that a translation with a chrF
 of 50 or more has a higher confidence than another one, on text of the own kind, and on 600 sentences of it together
-with 200 of the other kind. The calibration error is that of the own kind.
+with 200 of the other kind. The calibration error is of the own kind.
 """
 
 from __future__ import annotations
@@ -13,12 +13,13 @@ import time
 from collections import Counter
 from collections.abc import Sequence
 from pathlib import Path
-from typing import Annotated, Any
+from typing import Annotated
 
 import numpy as np
 import typer
 
-from lingon.bench.results_file import keep, show
+from lingon.bench.options import ToolResults
+from lingon.bench.results_file import Row, keep, show
 from lingon.bundle.names import PROFILE_BYTES, PROFILES
 from lingon.bundle.store import Bundle, open_bundle
 from lingon.export.text_data import auroc, calibration_error, reliability
@@ -31,9 +32,8 @@ from lingon.translation.v1 import translation_pb2 as pb
 
 TEXTS = 64  # in one request
 MIXED = (600, 200)  # sentences of the own and of the other kind
-LONG = 20  # characters of a text whose language can be told
+LONG = 20  # characters of a text whose language can be detected
 Pairs = Sequence[tuple[str, str]]
-Row = dict[str, Any]
 
 
 def false_flags(bundle: Bundle, pairs: Pairs) -> list[Row]:
@@ -60,13 +60,13 @@ def false_flags(bundle: Bundle, pairs: Pairs) -> list[Row]:
 
 
 def languages(bundle: Bundle, pairs: Pairs) -> list[Row]:
-    """Return the share of long texts whose language is told."""
+    """Return the share of long texts whose language is detected."""
     content = bundle.read(PROFILES)
     profiles = Languages([content[:PROFILE_BYTES], content[PROFILE_BYTES:]])
     rows = []
-    for place, side in enumerate(("source", "target")):
-        texts = [pair[place] for pair in pairs if len(pair[place]) >= LONG]
-        right = sum(int(np.argmin(profiles.surprise(text))) == place for text in texts)
+    for index, side in enumerate(("source", "target")):
+        texts = [pair[index] for pair in pairs if len(pair[index]) >= LONG]
+        right = sum(int(np.argmin(profiles.surprise(text))) == index for text in texts)
         rows.append({"measure": f"language of the {side} told, %", "value": 100 * right / max(len(texts), 1)})
     return rows
 
@@ -104,9 +104,9 @@ def main(
     other: Annotated[tuple[Path, Path] | None, typer.Option(help="The same of another kind of text.")] = None,
     count: Annotated[int, typer.Option(min=600, help="Pairs to judge.")] = 10_000,
     translated: Annotated[int, typer.Option(min=600, help="Sentences to translate.")] = 2000,
-    results: Annotated[Path | None, typer.Option(help="Folder for the results. Default: not written.")] = None,
+    results: ToolResults = None,
 ) -> None:
-    """Print, and save if asked for, what guard and confidence are worth."""
+    """Print the quality of guard and confidence, and save it if there is a folder for it."""
     bundle = open_bundle(model)
     own, others = _pairs(source, target)[:count], _pairs(*other) if other else []
     rows = [*false_flags(bundle, own), *languages(bundle, own)]

@@ -2,8 +2,8 @@
 
     python -m lingon.bench.tools.protection models/en-de tests/data/tatoeba.en tests/data/tatoeba.de
 
-Prints how many placeholders are not as often in the translation as in the text, the share of each rung of the ladder,
-and chrF with placeholders masked on both sides; then chrF of the sentences in capitals.
+Prints how many placeholders are not as often in the translation as in the text, the share of each means to keep them,
+and chrF with placeholders masked on both sides. The last table has chrF of the sentences in capitals.
 """
 
 from __future__ import annotations
@@ -18,6 +18,7 @@ from typing import Annotated, Any, TypeVar
 
 import typer
 
+from lingon.bench.options import ToolResults
 from lingon.bench.results_file import keep, show
 from lingon.bundle.store import Bundle, open_bundle
 from lingon.errors import SettingsError
@@ -49,7 +50,7 @@ TEXTS = 64  # in one request of the service
 class Answers:
     """A translator, and how often it was asked.
 
-    beam_size: of the search; as many hypotheses are asked for
+    beam_size: of the search, and the number of requested hypotheses
     """
 
     translator: LocalTranslator
@@ -59,19 +60,19 @@ class Answers:
     _known: dict[SentenceRequest, SentenceAnswer] = field(default_factory=dict)
 
     def run(self, sentences: Sequence[SentenceSteps]) -> list[Restored]:
-        """Return what each generator returns; in a round, each that is not done has one request."""
+        """Run all generators to their end, and return their results. In a round each has one request."""
         results: dict[int, Restored] = {}
         answers: dict[int, SentenceAnswer | None] = dict.fromkeys(range(len(sentences)))
         while answers:
             requests: dict[int, SentenceRequest] = {}
-            for place, answer in answers.items():
+            for index, answer in answers.items():
                 try:
-                    requests[place] = next(sentences[place]) if answer is None else sentences[place].send(answer)
+                    requests[index] = next(sentences[index]) if answer is None else sentences[index].send(answer)
                 except StopIteration as done:
-                    results[place] = done.value
+                    results[index] = done.value
             self._answer(set(requests.values()) - set(self._known))
-            answers = {place: self._known[request] for place, request in requests.items()}
-        return [results[place] for place in range(len(sentences))]
+            answers = {index: self._known[request] for index, request in requests.items()}
+        return [results[index] for index in range(len(sentences))]
 
     def translate(self, texts: Sequence[str]) -> list[str]:
         """Return the best translations of texts without any protection."""
@@ -158,9 +159,9 @@ Pair = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Case:
-    """A sentence with placeholders and its reference, and the same with a name in their places.
+    """A sentence with placeholders and its reference, and the same with a name instead of them.
 
-    reference: None where there is none, because a string was put where no translator would have it
+    reference: None if a string was put where no translator would put it
     """
 
     text: str
@@ -174,7 +175,7 @@ class Case:
         return self.masked(self.text), self.masked(self.reference or "")
 
     def masked(self, text: str) -> str:
-        """Return a text with the name in place of the strings."""
+        """Return a text with its strings replaced by the name."""
         for string in self.strings:
             text = text.replace(string, self.name)
         return text
@@ -191,7 +192,7 @@ def usable_pairs(pairs: Sequence[Pair], name: str) -> list[Pair]:
 
 
 def in_place_of_the_name(pair: Pair, words: Sequence[str], strings: Sequence[str], _: random.Random) -> Case:
-    """Return the sentence with the first string in the place of the first word."""
+    """Return the sentence with the first word replaced by the first string."""
     source, target = (side.replace(words[0], strings[0]) for side in pair)
     return Case(source, (strings[0],), target, words[0])
 
@@ -224,7 +225,7 @@ POSITIONS: tuple[tuple[str, Make, int], ...] = (
 def measure_placeholders(
     answers: Answers, pairs: Sequence[Pair], words: Sequence[str], position: tuple[str, Make, int]
 ) -> dict[str, Any]:
-    """Return the shares of the rungs, the strings that are not as often in the result, and scores, of all kinds.
+    """Return the shares of the means, the number of sentences that lost a string, and scores, of all kinds.
 
     words: self-translating ones, of which the first is the name in the pairs
     """
@@ -236,8 +237,8 @@ def measure_placeholders(
         for kind in range(len(KINDS))
     ]
     results = answers.run([translate_sentence(case.text, find_protected(case.text), words, {}) for case in cases])
-    rungs = Counter(result.means for result in results)
-    shares = {means.name.lower(): round(100 * rungs[means] / len(cases), 2) for means in Means}
+    used = Counter(result.means for result in results)
+    shares = {means.name.lower(): round(100 * used[means] / len(cases), 2) for means in Means}
     row = {"place": place, "strings": count, "sentences": len(cases), "lost": sum(map(_lost, cases, results)), **shares}
     return {**row, **_scores(answers, cases, results)}
 
@@ -266,9 +267,9 @@ def main(
     words: Annotated[str, typer.Option(help="Words that translate to themselves, with commas; the surest first.")],
     sentences: Annotated[int, typer.Option(min=1, help="Sentences of each measurement.")] = 1000,
     beam_size: Annotated[int, typer.Option(min=1, help="Of the search; as many hypotheses are looked at.")] = 4,
-    results: Annotated[Path | None, typer.Option(help="Folder for the results. Default: not written.")] = None,
+    results: ToolResults = None,
 ) -> None:
-    """Print, and save if asked for, the figures of all positions of placeholders, and of capitals."""
+    """Print the figures of all positions of placeholders and of capitals, and save them if there is a folder."""
     pairs = list(read_parallel(source, target))
     listed = words.split(",")
     named = usable_pairs(pairs, listed[0])

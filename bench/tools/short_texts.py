@@ -2,8 +2,8 @@
 
     python -m lingon.bench.tools.short_texts tests/data/short_texts.tsv
 
-The languages are told apart as a server with models of all of them does. A text is right if the likeliest language has
-it, undecided if that one's confidence is below the bound of the API, and wrong if it is decided for a language that
+The detection is the one of a server with models of all languages. A text is right if the likeliest language has it,
+undecided if the confidence of that language is below the bound of the API, and wrong if the decision is a language that
 does not have it. The calibration error is the mean difference between the confidence and the share that is right, over
 ten groups of texts by their confidence.
 """
@@ -20,6 +20,7 @@ from typing import Annotated, Any, NamedTuple
 import numpy as np
 import typer
 
+from lingon.bench.options import ToolResults
 from lingon.bench.results_file import keep, show
 from lingon.errors import SettingsError
 from lingon.identifiers import load_identifiers
@@ -84,7 +85,7 @@ def detection(served: Sequence[str], *, same_language: bool) -> Detect:
 
 
 def measure(name: str, texts: Sequence[ShortText], found: Sequence[Languages], seconds: float) -> list[dict[str, Any]]:
-    """Return a row for each kind of texts, and one for all but the kind `program`; seconds: of all texts."""
+    """Return a row for each kind of texts, and one for all but the kind `program`. seconds: of all texts."""
     kinds = dict.fromkeys(each.kind for each in texts)
     groups = {"all but program": [kind for kind in kinds if kind != "program"], **{kind: [kind] for kind in kinds}}
     rows = []
@@ -117,10 +118,10 @@ def _calibration_error(confidence: np.ndarray, right: np.ndarray) -> float:
 
 def main(
     texts: Annotated[Path, typer.Argument(help="Texts with their languages, see tests/data/README.md.")],
-    served: Annotated[str, typer.Option(help="The languages that are told apart, with blanks.")] = SERVED,
-    results: Annotated[Path | None, typer.Option(help="Folder for the results. Default: not written.")] = None,
+    served: Annotated[str, typer.Option(help="The languages that are distinguished, with blanks.")] = SERVED,
+    results: ToolResults = None,
 ) -> None:
-    """Print, and save if asked for, how well a server tells the language of short texts."""
+    """Print how well a server detects the language of short texts, and save it if there is a folder."""
     tags = served.split()
     given = [each for each in read(texts) if each.language in tags]
     if not given:

@@ -3,7 +3,7 @@
     python -m lingon.bench.tools.students SOURCE TARGET models/en-de models/en-de-student
 
 SOURCE and TARGET have parallel lines. The first bundle is the teacher. A bundle that has a shortlist is measured with
-it too. Bundles take turns, so that a machine that is slow for a while slows all of them down.
+it too. Each round has all bundles, so that a slow period of the machine affects all of them.
 """
 
 from __future__ import annotations
@@ -14,13 +14,14 @@ from contextlib import ExitStack
 from pathlib import Path
 from typing import Annotated, Any
 
-import sacrebleu
 import typer
 
-from lingon.bench.results_file import load_pyplot, results_folder, save
+from lingon.bench.options import results_folder
+from lingon.bench.results_file import load_pyplot, save, save_chart, show
 from lingon.bundle.store import open_bundle
 from lingon.cli.backend import BackendOptions, ListTranslator, open_translator
 from lingon.files import read_parallel
+from lingon.scoring import score
 
 BATCHES = (1, 32)  # texts of a request
 TIMED = 256  # texts of a round with the largest batch; a quarter of them one by one
@@ -31,7 +32,7 @@ Translators = dict[str, tuple[ListTranslator, dict[str, Any]]]
 
 
 def seconds_each(translator: ListTranslator, texts: list[str], batch: int, options: dict[str, Any]) -> float:
-    """The mean seconds of a text, in requests of this many that follow each other."""
+    """Return the mean seconds of a text, in requests of this many that follow each other."""
     begin = time.perf_counter()
     for first in range(0, len(texts), batch):
         translator.translate(texts[first : first + batch], **options)
@@ -39,13 +40,13 @@ def seconds_each(translator: ListTranslator, texts: list[str], batch: int, optio
 
 
 def measure(translators: Translators, pairs: list[tuple[str, str]]) -> list[dict[str, Any]]:
-    """BLEU and chrF on all pairs, and the median milliseconds of a text by the size of its request."""
-    sources, references = [source for source, _ in pairs], [[target for _, target in pairs]]
+    """Return BLEU and chrF on all pairs, and the median milliseconds of a text by the size of its request."""
+    sources, references = [source for source, _ in pairs], [target for _, target in pairs]
     rows: list[dict[str, Any]] = []
     for name, (translator, options) in translators.items():
         found = [each.text if each.translations else "" for each in translator.translate(sources, **options)]
-        scores = {"bleu": sacrebleu.corpus_bleu(found, references), "chrf": sacrebleu.corpus_chrf(found, references)}
-        rows.append({"bundle": name, **{metric: round(each.score, 2) for metric, each in scores.items()}})
+        scores = score(found, references)
+        rows.append({"bundle": name, "bleu": round(scores.bleu, 2), "chrf": round(scores.chrf, 2)})
     for batch in BATCHES:
         texts = sources[: TIMED if batch > 1 else TIMED // 4]
         times: dict[str, list[float]] = {name: [] for name in translators}
@@ -58,7 +59,7 @@ def measure(translators: Translators, pairs: list[tuple[str, str]]) -> list[dict
 
 
 def draw(rows: list[dict[str, Any]], path: Path) -> None:
-    """BLEU over the time of a text, one picture for each size of a request."""
+    """Draw BLEU over the time of a text, one picture for each size of a request."""
     pyplot = load_pyplot()
     figure, axes = pyplot.subplots(1, len(BATCHES), figsize=(10, 4), layout="constrained")
     for axis, batch in zip(axes, BATCHES, strict=True):
@@ -67,8 +68,7 @@ def draw(rows: list[dict[str, Any]], path: Path) -> None:
         axis.set(title=f"{batch} at once", xlabel="ms a sentence", ylabel="BLEU", xlim=(0, None))
         axis.margins(0.25)
     figure.legend(*axes[0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
-    figure.savefig(path, metadata={"Date": None})
-    pyplot.close(figure)
+    save_chart(figure, path)
 
 
 def main(
@@ -80,7 +80,7 @@ def main(
     threads: Annotated[int, typer.Option(help="Cores of the engine of each bundle.")] = 1,
     results: Annotated[Path | None, typer.Option(help="Folder for the results.")] = None,
 ) -> None:
-    """Measure."""
+    """Measure, print a table, and write results and picture."""
     pairs = list(read_parallel(source, target))[:limit]
     folder = results_folder(results, quick=results is None)
     with ExitStack() as stack:
@@ -94,11 +94,9 @@ def main(
                 name = f"{bundle.manifest.name}, shortlist"
                 translators[name] = opened, {"beam_size": beam_size, "shortlist": True}
         rows = measure(translators, pairs)
-    for row in rows:
-        print(row)
+    show(rows)
     path = save("students", rows, folder, beam_size=beam_size, pairs=len(pairs), threads=threads)
     draw(rows, path.with_suffix(".svg"))
-    print(path)
 
 
 if __name__ == "__main__":

@@ -3,9 +3,9 @@
     python -m lingon.bench.tools.tag_placement models/en-de test.en test.de test.align
 
 Each source word with sure links to neighbouring target words gets a tag of its own. It is placed twice by the same
-attention: as the service does it, and by links, of which each target piece has one to the source piece with the
-greatest weight; a tag is then around the longest run of words with a link. A tag is exact if it is around the linked
-words and no others. Overlap is the share of the words that are in both, of all that are in one of them.
+attention: as the service does it, and by links. Each target piece has a link to the source piece with the greatest
+weight, and a tag is around the longest run of words with a link. A tag is exact if it is around the linked words and no
+others. Overlap is the number of common words, divided by the number of words in the tag or linked.
 """
 
 from __future__ import annotations
@@ -20,6 +20,7 @@ import numpy as np
 import typer
 
 from lingon.alignment import GoldLinks, Span, piece_links, read_links, word_links
+from lingon.bench.options import ToolResults
 from lingon.bench.results_file import keep, show
 from lingon.files import read_parallel
 from lingon.segments.placing import place
@@ -131,9 +132,9 @@ def main(
     source: Annotated[Path, typer.Argument(help="Sentences, one a line, plain or packed.")],
     target: Annotated[Path, typer.Argument(help="Their translations, line by line.")],
     links: Annotated[Path, typer.Argument(help="Their links: i-j is sure, ipj possible.")],
-    results: Annotated[Path | None, typer.Option(help="Folder for the results. Default: not written.")] = None,
+    results: ToolResults = None,
 ) -> None:
-    """Print, and save if asked for, how well tags are placed."""
+    """Print how well tags are placed, and save it if there is a folder."""
     pairs, gold = list(read_parallel(source, target)), list(read_links(links))
     with LocalTranslator(model, precision="fp32") as translator:
         rows = compare(zip(read(translator, pairs), gold, strict=True))

@@ -4,7 +4,7 @@
     python -m lingon.bench.tools.visits models/en-de --beam-size 4 --list
 
 The profiler of Python counts the calls of functions in all threads of the server, from before a call of one sentence
-until after its end; comprehensions are left out. The figures are medians, because calls differ by some visits of the
+until after its end, without comprehensions. The figures are medians, because calls differ by some visits of the
 event loop.
 """
 
@@ -29,7 +29,7 @@ from lingon.bench.worker_process import ChildProcess
 
 SENTENCE = "Tom lives in Boston."
 WARM_UP = 30  # calls before those that are counted
-AFTER = 0.05  # seconds after the reply until the server has done what it does for a call
+AFTER = 0.05  # seconds after the reply until the server has finished its work for a call
 ROOT = Path(__file__).resolve().parents[2]
 OURS = str(ROOT / "lingon"), *(str(ROOT / name) for name in ("bulk", "export", "gateway", "serving", "training"))
 COMPREHENSIONS = "<listcomp>", "<dictcomp>", "<setcomp>", "<genexpr>"
@@ -67,7 +67,7 @@ def main(
 
 
 def figures_of(visits: list[tuple[str, str, int]]) -> dict[str, int]:
-    """Return the figures of one call; visits: of each function, with its file and its qualified name."""
+    """Return the figures of one call. visits: of each function, with its file and its qualified name."""
     return {
         "visits": sum(count for *_, count in visits),
         "functions": len(visits),

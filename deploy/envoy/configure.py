@@ -2,7 +2,7 @@
 
     python deploy/envoy/configure.py HOST:PORT... > envoy.yaml
 
-A proxy of its own, outside of Kubernetes and Compose, knows no name that stands for all servers. Needs no packages.
+Outside of Kubernetes and Compose a proxy knows no name of all servers. This script needs no packages.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ DESCRIPTORS = "/etc/envoy/lingon.binpb"
 def configured(servers: Sequence[str], host: str = "127.0.0.1", port: int = 10000, admin_port: int = 9901) -> str:
     """Return envoy.yaml for these servers, each HOST:PORT, with the descriptor set beside this file.
 
-    host: address that the proxy listens on; the admin port is for this machine only
+    host: address that the proxy listens on. The admin port is for this machine only
     """
     text = (HERE / "envoy.yaml").read_text(encoding="utf-8")
     line = next(line for line in text.splitlines(keepends=True) if SERVER in line)

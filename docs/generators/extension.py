@@ -27,7 +27,7 @@ from docs.generators.reference import (
     tensors,
     translate_options,
 )
-from docs.generators.results import lengths, systems, witnesses
+from docs.generators.results import lengths, reference_engines, systems
 from tests.reliability.checks import read_rows, summary, table
 
 ROOT = Path(__file__).parents[2]
@@ -45,7 +45,7 @@ def layers() -> str:
 
 
 def runbook() -> str:
-    """Return the runbook of deploy/ without its title; a link to a file of deploy/ becomes the path of that file."""
+    """Return the runbook of deploy/ without its title. A link to a file of deploy/ becomes its path."""
     _, _, text = (ROOT / "deploy" / "RUNBOOK.md").read_text(encoding="utf-8").partition("\n")
     return re.sub(r"\[([^\]]+)\]\(([\w./-]+)\)", lambda found: f"`deploy/{found[2]}`", text)
 
@@ -76,18 +76,18 @@ PARTS: dict[str, Callable[[], str]] = {
     "score-options": score_options,
     "settings": settings,
     "translate-options": translate_options,
-    "witnesses": witnesses,
+    "reference-engines": reference_engines,
 }
 MARK = re.compile(r"^<!-- generated: ([\w-]+) -->$", re.MULTILINE)
 
 
 def filled(page: str) -> str:
-    """The page with its generated parts in place; raises KeyError for a part that does not exist."""
+    """Return the page with its generated parts. Raise KeyError for a part that does not exist."""
     return MARK.sub(lambda found: PARTS[found[1]](), page)
 
 
 def definitions(lines: list[str]) -> list[str]:
-    """A docstring whose lines `name: meaning` are a list of definitions, as Sphinx reads it.
+    """Return a docstring whose lines `name: meaning` are a list of definitions, as Sphinx reads it.
 
     An indented paragraph is code.
     """

@@ -20,7 +20,7 @@ Comments = Mapping[tuple[int, ...], str]
 
 
 def reference(name: str) -> str:
-    """The sections of one file: what it says first, then its services, messages and enums."""
+    """Return the sections of one file: its opening comment, its services, messages and enums."""
     file = _parsed()[name]
     comments = {tuple(each.path): _prose(each.leading_comments) for each in file.source_code_info.location}
     syntax = next(each for each in file.source_code_info.location if tuple(each.path) == (12,))
@@ -71,7 +71,7 @@ def _type(field: FieldDescriptorProto) -> str:
 
 
 def _short(name: str) -> str:
-    """A type's name without the package of the file, as in the file."""
+    """Return a type's name without the package of the file, as in the file."""
     own = name.startswith(".lingon.")
     return name.rpartition(".")[2] if own else name.removeprefix(".")
 
@@ -85,7 +85,7 @@ def _cell(comment: str) -> str:
 
 
 def _parsed() -> dict[str, Any]:
-    """The files with their comments, by their paths below protos/."""
+    """Parse the files with their comments, by their paths below protos/."""
     names = [path.relative_to(PROTOS).as_posix() for path in sorted(PROTOS.rglob("*.proto"))]
     folders = [PROTOS, *(Path(path).parent.parent for path in google.rpc.__path__)]
     with tempfile.TemporaryDirectory() as folder:

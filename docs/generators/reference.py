@@ -44,7 +44,7 @@ from lingon.training.model_settings import MODEL_KINDS
 
 
 def settings() -> str:
-    """The table of all settings: name, flag, default, meaning. The variable of a setting is LINGON_ and its name."""
+    """Return the table of all settings: name, flag, default, meaning. A variable is LINGON_ and the name."""
     rows = [
         (code(setting.name), code(_flags(setting)), _setting_default(setting), plain(setting.description))
         for setting in describe_settings()
@@ -63,12 +63,12 @@ def _setting_default(setting: SettingInfo) -> str:
 
 
 def translate_options() -> str:
-    """The table of the options of `translate`."""
+    """Return the table of the options of `translate`."""
     return _table(TranslateOptions)
 
 
 def score_options() -> str:
-    """The table of the options of `score`; those that `translate` has too mean the same."""
+    """Return the table of the options of `score`. Options of `translate` mean the same."""
     return _table(ScoreOptions, _meanings(TranslateOptions))
 
 
@@ -86,14 +86,14 @@ def _fields(kind: type) -> list[tuple[str, str, str]]:
 
 
 def _meanings(kind: type) -> dict[str, str]:
-    """The comment of each, and what the docstring says of it."""
+    """Return the comment of each, and its meaning in the docstring."""
     more = dict(re.findall(r"(?ms)^(\w+): (.*?)(?=^\w+: |\Z)", inspect.getdoc(kind) or ""))
     more = {name: f". {text[0].upper()}{text[1:]}" for name, text in more.items()}
     return {name: comment + more.get(name, "") for name, _, comment in _fields(kind)}
 
 
 def errors() -> str:
-    """The table of statuses: code, reason, meaning, when to retry."""
+    """Return the table of statuses: code, reason, meaning, when to retry."""
     rows = []
     for kind in _kinds(RequestError):
         meaning = plain((kind.__doc__ or "").split("\n\n")[0])
@@ -102,7 +102,7 @@ def errors() -> str:
 
 
 def exit_codes() -> str:
-    """The table of the errors of the command with their exit codes."""
+    """Return the table of the errors of the command with their exit codes."""
     kinds = [kind for kind in LingonError.__subclasses__() if kind.__module__ == LingonError.__module__]
     kinds.remove(RequestError)  # ends a call of a server, see errors()
     rows = [(code(kind.__name__), str(kind.exit_code), plain((kind.__doc__ or "").split("\n\n")[0])) for kind in kinds]
@@ -127,7 +127,7 @@ SUFFIXES = {"histogram": ("_bucket", "_sum", "_count", "")}
 
 
 def metrics() -> str:
-    """The table of all metrics: name, type, labels, meaning."""
+    """Return the table of all metrics: name, type, labels, meaning."""
     rows = [
         (code(family.exported_name), family.type_name, ", ".join(map(code, labels)), plain(family.help))
         for family, labels in families()
@@ -136,7 +136,7 @@ def metrics() -> str:
 
 
 def metric_names() -> set[str]:
-    """The names of all series, with the suffixes of histograms; those of the HTTP APIs and of bulk runs too."""
+    """Return the names of all series, also of the HTTP APIs and of bulk runs, with the suffixes of histograms."""
     declared = [(family.exported_name, family.type_name) for family, _ in families()]
     registry = CollectorRegistry()
     GatewayMetrics(registry)
@@ -157,12 +157,12 @@ EXPLAINED = {
 
 
 def model_settings() -> str:
-    """A section for every kind: what it is, and a table of its keys with default and meaning."""
+    """Return a section for every kind: its meaning, and a table of its keys with default and meaning."""
     return "\n\n".join(_kind_section(kind) for kind in MODEL_KINDS)
 
 
 def meanings(config: str) -> dict[str, str]:
-    """The comments of the keys in the block [model] of a config; a key may be commented out."""
+    """Return the comments of the keys in the block [model] of a config. A key may be commented out."""
     text = (CONFIGS / config).read_text(encoding="utf-8")
     block = re.search(r"^\[model\]\n(.*?)(?=^\[|\Z)", text, re.MULTILINE | re.DOTALL)
     assert block, f"{config} has no block [model]"
@@ -192,7 +192,7 @@ _HEADINGS: tuple[tuple[str, frozenset[Kind]], ...] = (
 
 
 def forms() -> str:
-    """The table of forms under its headings: name, examples, what may change, what may stand around."""
+    """Return the table of forms under its headings: name, examples, what may change, what may be beside it."""
     parts, done = list[str](), set[Kind]()
     for heading, kinds in _HEADINGS:
         own = [form for form in TABLE if form.kind in kinds - done]
@@ -203,25 +203,25 @@ def forms() -> str:
 
 
 def _examples(examples: Iterable[str]) -> str:
-    """The examples as code; the lines of one are joined."""
+    """Return the examples as code. The lines of one are joined."""
     return ", ".join(_example_code(" ".join(example.split("\n"))) for example in examples)
 
 
 def _example_code(example: str) -> str:
-    """An example as inline code of a table, between more backticks than it has in a row."""
+    """Return an example as inline code of a table, between more backticks than it has in a row."""
     fence = "`" * (max(map(len, re.findall("`+", example)), default=0) + 1)
     blank = " " if "`" in example else ""
     return f"{fence}{blank}{example}{blank}{fence}".replace("|", "\\|")
 
 
 def commands() -> dict[str, Any]:
-    """Every command by what you type, as `lingon serve` or `lingon bench decode`."""
+    """Return every command by its words, as `lingon serve` or `lingon bench decode`."""
     group: Any = typer.main.get_command(build(entry_points(group="lingon.verbs")))
     return dict(_commands("lingon", group))
 
 
 def command_line() -> str:
-    """A section for each command."""
+    """Return a section for each command."""
     return "\n\n".join(_command_section(name, command) for name, command in commands().items())
 
 
@@ -240,7 +240,7 @@ def _command_section(name: str, command: Any) -> str:
 
 
 def _parameters(command: Any, context: Any) -> Iterator[tuple[str, str]]:
-    """Names and help text of the arguments and options, as `--help` prints them."""
+    """Yield names and help text of the arguments and options, as `--help` prints them."""
     for parameter in command.params:
         record = parameter.get_help_record(context)
         if record is not None:
@@ -262,19 +262,19 @@ DECLARED = (
 
 
 def layout() -> str:
-    """The table of a bundle's files, which the module's docstring lists: a name, two spaces or more, its meaning."""
+    """Return the table of a bundle's files from a docstring: a name, two spaces or more, its meaning."""
     listed = re.findall(r"(?m)^    +(\S.*?)(?:  +(\S.*))?$", names.__doc__ or "")
     assert listed, "the docstring of lingon/bundle/names.py lists the files"
     return table(("file", "content"), [(code(name), plain(meaning)) for name, meaning in listed])
 
 
 def declarations() -> str:
-    """A section for the manifest and for each of its parts: fields, types, bounds, meanings."""
+    """Return a section for the manifest and for each of its parts: fields, types, bounds, meanings."""
     return "\n\n".join(_declared_section(kind) for kind in DECLARED)
 
 
 def tensors() -> str:
-    """The table of the graphs' inputs and outputs: the comments beside their names."""
+    """Return the table of the graphs' inputs and outputs, with the comments beside their names."""
     rows = []
     for line in inspect.getsource(names).splitlines():
         found = re.match(r'([A-Z_, ]+) = ("[a-z_", ]+)  # (\(.*)', line)
@@ -295,7 +295,7 @@ def _declared_section(kind: type) -> str:
 
 
 def _documented(kind: type) -> tuple[dict[str, str], str]:
-    """What a class says of its fields, in lines `name: meaning` or comments, and its first paragraph."""
+    """Return the meanings of the fields of a class, from lines `name: meaning` or comments, and its first paragraph."""
     prose, _, rest = inspect.cleandoc(kind.__doc__ or "").partition("\n\n")
     meanings = {}
     for found in re.finditer(r"(?ms)^(\w+(?:, \w+)*):[ \n](.*?)(?=^\w+(?:, \w+)*:[ \n]|\Z)", rest):
@@ -307,7 +307,7 @@ def _documented(kind: type) -> tuple[dict[str, str], str]:
 
 
 def _type(kind: Any) -> str:
-    """A declared type in words, with its bounds."""
+    """Return a declared type in words, with its bounds."""
     origin, arguments = get_origin(kind), get_args(kind)
     if origin is Annotated:
         bounds = "; ".join(_bound(each) for each in arguments[1:])
@@ -324,7 +324,7 @@ def _type(kind: Any) -> str:
 
 
 def _bound(bound: Any) -> str:
-    """The limits of a value, as its declaration has them."""
+    """Return the limits of a value, as its declaration has them."""
     values = [getattr(bound, field.name) for field in dataclasses.fields(bound)]
     match type(bound).__name__:
         case "Range":
@@ -336,24 +336,24 @@ def _bound(bound: Any) -> str:
 
 
 def table(head: Sequence[str], rows: Iterable[Sequence[str]]) -> str:
-    """A table whose cells are Markdown already."""
+    """Return a table whose cells are Markdown already."""
     lines = [head, ["---"] * len(head), *rows]
     return "\n".join(f"| {' | '.join(line)} |" for line in lines)
 
 
 def plain(text: str) -> str:
-    """Text of the code as Markdown: one line in which no character has a meaning, apart from `code`."""
+    """Return text of the code as Markdown: one line in which no character has a meaning, apart from `code`."""
     parts = re.split(r"(`+[^`]+`+)", " ".join(text.split()))
     return "".join(part if part.startswith("`") else _escaped(part) for part in parts).replace("|", "\\|")
 
 
 def code(text: str) -> str:
-    """Text as inline code, for a table too."""
+    """Return text as inline code, for a table too."""
     return f"`{text}`".replace("|", "\\|") if text else ""
 
 
 def fence(text: str, language: str = "text") -> str:
-    """A block of code."""
+    """Return a block of code."""
     return f"```{language}\n{text.rstrip()}\n```"
 
 

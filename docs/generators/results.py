@@ -14,7 +14,7 @@ NONE_YET = "No figures yet: `lingon bench attention` has run as a trial only."
 
 
 def systems(results: Path = RESULTS) -> str:
-    """A table of the systems for each corpus; a sentence without results."""
+    """Return a table of the systems for each corpus, or a sentence if there are no results."""
     found = _newest(results)
     if found is None:
         return NONE_YET
@@ -28,7 +28,7 @@ def systems(results: Path = RESULTS) -> str:
 
 
 def lengths(results: Path = RESULTS) -> str:
-    """The chart of BLEU by the length of the source, and its table; nothing without results."""
+    """Return the chart of BLEU by the length of the source, and its table; nothing without results."""
     found = _newest(results)
     if found is None or not found["lengths"]:
         return ""
@@ -44,41 +44,41 @@ def lengths(results: Path = RESULTS) -> str:
 
 
 def _newest(results: Path) -> dict[str, Any] | None:
-    """The newest results with the name of their file."""
+    """Return the newest results with the name of their file."""
     path = max(results.glob("*-attention.json"), default=None)
     return None if path is None else {**json.loads(path.read_text(encoding="utf-8")), "file": path.name}
 
 
-CONFIRMED = Path(__file__).parent / "witnesses"
+CONFIRMED = Path(__file__).parent / "reference_engines"
 
 
 class Row(TypedDict):
-    """How many translations an engine and an imported model of one form have in common.
+    """The number of translations that an engine and an imported model of one form have in common.
 
-    witness: name and version of the engine; empty where none computes the form, then form says why
+    reference_engine: name and version; empty where none computes the form, then form says why
     """
 
     family: str
     form: str
-    witness: str
+    reference_engine: str
     search: str
     equal: int
     of: int
 
 
-def witnesses() -> str:
-    """A table of the forms, those with the same results in one line, and what no engine confirms at its end."""
+def reference_engines() -> str:
+    """Return a table of the forms, a line for all with the same results. Forms that no engine confirms are last."""
     rows: list[Row] = [row for path in sorted(CONFIRMED.glob("*.json")) for row in json.loads(path.read_text("utf-8"))]
     results: dict[tuple[str, str, str], list[str]] = {}
     for row in rows:
-        found = results.setdefault((row["family"], row["form"], row["witness"]), [])
-        if row["witness"]:
+        found = results.setdefault((row["family"], row["form"], row["reference_engine"]), [])
+        if row["reference_engine"]:
             found.append(f"{row['search']}: {row['equal']} of {row['of']}")
     forms: dict[tuple[str, str, str], list[str]] = {}
-    for (family, form, witness), found in results.items():
-        forms.setdefault((family, witness, "; ".join(found)), []).append(form)
+    for (family, form, engine), found in results.items():
+        forms.setdefault((family, engine, "; ".join(found)), []).append(form)
     lines = [
-        [plain(family), plain("; ".join(names)), plain(witness) or "not confirmed", plain(found)]
-        for (family, witness, found), names in sorted(forms.items(), key=lambda each: (not each[0][1], each[0][0]))
+        [plain(family), plain("; ".join(names)), plain(engine) or "not confirmed", plain(found)]
+        for (family, engine, found), names in sorted(forms.items(), key=lambda each: (not each[0][1], each[0][0]))
     ]
     return table(["files of", "forms", "engine", "same translations"], lines)

@@ -307,7 +307,7 @@ class ReadingOptions(OptionGroup):
     ] = False
 
     def for_input(self, path: Path | None) -> ReadingOptions:
-        """These options with the format of the input: the one that is given, else the one that its name says."""
+        """Return these options with the format of the input: the one that is given, else the one that its name says."""
         from lingon.files import without_packing
 
         name = without_packing(path.name.lower()) if path is not None else ""

@@ -218,7 +218,10 @@ class Client(SyncClientBase, BlockingCalls):
             raise self._failure(error) from None
 
     def health(self, service: str = "") -> str:
-        """SERVING, NOT_SERVING, UNKNOWN or SERVICE_UNKNOWN; service: a service name, empty for the whole server."""
+        """Return SERVING, NOT_SERVING, UNKNOWN or SERVICE_UNKNOWN.
+
+        service: a service name, empty for the whole server
+        """
         return self._drive(self._protocol.health(service))
 
 

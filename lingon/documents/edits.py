@@ -9,7 +9,7 @@ from dataclasses import dataclass
 
 from lingon.documents.document import Document, Edit, UnreadableDocument, check_marks, check_size, edited
 from lingon.documents.encodings import read_encoded
-from lingon.documents.inline import marks_in, text_options
+from lingon.documents.inline import text_options
 from lingon.documents.messages import Message
 
 # The text of a file with some of its positions rewritten, and the positions in it that an error names.
@@ -66,7 +66,7 @@ def document_of(
     for entry in entries:
         every.append(entry)
         messages += entry.messages
-        marks += sum(marks_in(message.value) + message.value.count("{") for message in entry.messages)
+        marks += sum(message.marks for message in entry.messages)
         if len(messages) > MOST_TEXTS:
             raise UnreadableDocument(f"the file has more than {MOST_TEXTS:,} texts")
         check_marks(marks)

@@ -10,11 +10,13 @@ import re
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
 
+from lingon.documents.document import check_marks
 from lingon.documents.inline import (
     FormattedText,
     InlineText,
     Node,
     Point,
+    marks_in,
     named_tag,
     paired,
     tags_of,
@@ -79,6 +81,7 @@ class Message:
 
     value: what it says, without the escapes of the file
     text: to translate, as XML, empty if there is nothing to translate
+    marks: how many tags, line breaks and braces it has, at most
     is_unwritable: whether it stays as it is because it has characters that no text has
     """
 
@@ -89,6 +92,8 @@ class Message:
         kept: places of further signs that are kept, in order and without overlap
         """
         self.value, self.text = value, ""
+        self.marks = marks_in(value) + value.count("{")
+        check_marks(self.marks)  # before each mark becomes an object
         self.is_unwritable = _UNWRITABLE.search(value) is not None
         if self.is_unwritable:
             return

@@ -1,1 +1,1 @@
-"""TLS, API keys and quotas; it imports layers of `serving` below it, and no models."""
+"""TLS, API keys and quotas. Imports layers of `serving` below it, and no models."""

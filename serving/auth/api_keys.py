@@ -1,4 +1,4 @@
-"""The file of API keys: reading it, checking keys, adding keys. It holds hashes; a key itself is never stored.
+"""The file of API keys: reading it, checking keys, adding keys. It holds hashes only.
 
     [[key]]
     name = "shop"
@@ -10,8 +10,8 @@
     admin = true                    # optional: the key also gives access to the admin port
     certificate = "shop.example"    # optional: the key is valid only with a client certificate that has this name
 
-One round of SHA-256 is enough: a key is 256 random bits of our own, which cannot be guessed. Passwords would need a
-slow hash; they are not accepted.
+One round of SHA-256 is enough, because a key is 256 random bits and cannot be guessed. Passwords, which would need a
+slow hash, are not accepted.
 """
 
 from __future__ import annotations
@@ -61,7 +61,7 @@ class ApiKey(BaseModel):
     certificate: Annotated[str, Field(min_length=1)] | None = None
 
     def expired(self, now: float) -> bool:
-        """Whether the key has expired; now: seconds since 1970."""
+        """Return whether the key has expired; now: seconds since 1970."""
         if self.expires is None:
             return False
         end = self.expires
@@ -81,7 +81,7 @@ class ApiKeyFile:
         grace: float = math.inf,
         usage: KeyUsage | None = None,
     ) -> None:
-        """Read the file; raises SettingsError.
+        """Read the file. Raises SettingsError.
 
         clock: returns seconds since 1970
         interval: seconds between two checks of the file
@@ -100,12 +100,11 @@ class ApiKeyFile:
             self._show_names()
 
     def _show_names(self) -> None:
-        """Give the metrics the names of the keys."""
         if self.usage is not None:
             self.usage.set_names({key.name for key in self.file.value})
 
     def _parse(self, raw: bytes) -> tuple[ApiKey, ...]:
-        """Return the keys of the file; raises SettingsError if they were removed a moment ago, see EMPTY_FILE_DELAY."""
+        """Return the keys of the file. Raises SettingsError if all were removed less than EMPTY_FILE_DELAY ago."""
         keys = parse(raw, str(self._path))
         if self._had_keys and not keys and self._just_written():
             raise SettingsError(
@@ -115,24 +114,23 @@ class ApiKeyFile:
         return keys
 
     def _just_written(self) -> bool:
-        """Whether an editor may still be writing the file."""
         try:
             return abs(time.time() - self._path.stat().st_mtime) < EMPTY_FILE_DELAY
         except OSError as error:
             raise SettingsError(f"{self._path}: {error.strerror}") from None
 
     def find(self, presented: str) -> tuple[ApiKey, Quota]:
-        """Return the entry of a key that a caller sent, and its quota; raises Unauthenticated."""
+        """Return the entry of a key that a caller sent, and its quota. Raises Unauthenticated."""
         key = self.identify(presented)
         return key, self.accept(key)
 
     def identify(self, presented: str) -> ApiKey:
-        """Return the entry of a key that a caller sent, valid or not; raises Unauthenticated for an unknown key."""
+        """Return the entry of a key that a caller sent, valid or not. Raises Unauthenticated for an unknown key."""
         self.reload_if_changed()
         if self.file.expired:
             raise AuthenticationUnavailable("the server's file of API keys is unusable; no key is valid meanwhile")
         digest, found = hash_of(presented).encode(), None
-        for key in self.file.value:  # no early exit: the duration must not depend on the place of the key
+        for key in self.file.value:  # no early exit: the duration must not depend on the position of the key
             if hmac.compare_digest(digest, key.hash.encode()):
                 found = key
         if found is None:
@@ -140,7 +138,7 @@ class ApiKeyFile:
         return found
 
     def accept(self, key: ApiKey, *, admin: bool = False) -> Quota:
-        """Return the quota of a key; raises Unauthenticated if the key is disabled or has expired.
+        """Return the quota of a key. Raises Unauthenticated if the key is disabled or has expired.
 
         admin: raise Forbidden unless the key has access to the admin port
         """
@@ -151,7 +149,7 @@ class ApiKeyFile:
         return self._quota(key)
 
     def _quota(self, key: ApiKey) -> Quota:
-        """Return the quota of a key; it survives a reload of the file unless the limits of the key changed."""
+        """Return the quota of a key. It survives a reload of the file unless the limits of the key changed."""
         limits = (key.requests_per_minute, key.characters_per_minute)
         quota = self._quotas.get(key.name)
         if quota is None or quota.limits != limits:
@@ -160,7 +158,7 @@ class ApiKeyFile:
 
 
 def parse(raw: bytes, file: str) -> tuple[ApiKey, ...]:
-    """Return the keys of a file's content; raises SettingsError, whose message never quotes what could be a key."""
+    """Return the keys of a file's content. Raises SettingsError, whose message never quotes a possible key."""
     try:
         content = tomllib.loads(raw.decode("utf-8"))
     except (tomllib.TOMLDecodeError, UnicodeDecodeError) as error:
@@ -187,17 +185,17 @@ def parse(raw: bytes, file: str) -> tuple[ApiKey, ...]:
 
 
 def new_key() -> str:
-    """Return a new random key; its prefix lets scanners for leaked secrets recognise it."""
+    """Return a new random key. Its prefix lets scanners for leaked secrets recognise it."""
     return f"lingon_{secrets.token_urlsafe(32)}"
 
 
 def hash_of(key: str) -> str:
-    """Return the hash of a key, as the file holds it."""
+    """Return the hash of a key, in the form of the file."""
     return _SCHEME + hashlib.sha256(key.encode("utf-8", "surrogateescape")).hexdigest()
 
 
 def key_table(name: str, key: str, **fields: int | str | date | None) -> str:
-    """Return the [[key]] table of a key; fields: of ApiKey. Fields that are None or False are left out."""
+    """Return the [[key]] table of a key; fields: other fields of ApiKey, without those that are None or False."""
     lines = ["[[key]]", f'name = "{name}"', f'hash = "{hash_of(key)}"']
     for field, value in fields.items():
         if value is not None and value is not False:
@@ -207,9 +205,9 @@ def key_table(name: str, key: str, **fields: int | str | date | None) -> str:
 
 
 def append_table(path: Path, table: str, before_replace: Callable[[], None] = lambda: None) -> None:
-    """Add a table to a file of keys and replace the file atomically: a server reads the old or the new content.
+    """Add a table to a file of keys and replace the file atomically. A server reads the old or the new content.
 
-    before_replace: called when nothing but the rename is left; if it raises, the file stays unchanged
+    before_replace: called just before the rename; if it raises, the file stays unchanged
     """
     path = path.resolve()
     folder = os.open(path.parent, os.O_RDONLY)

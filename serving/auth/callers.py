@@ -1,7 +1,7 @@
-"""Who calls, and whether the call is admitted: by its API key, its client certificate and its address.
+"""The caller of a call, and its admission by API key, client certificate and address.
 
-A caller is named by its API key, else by its client certificate, else by its address. The key and the certificate of
-every call are checked, except for health checks.
+A caller is identified by its API key, else by its client certificate, else by its address. The key and the
+certificate of every call are checked, except for health checks.
 """
 
 from __future__ import annotations
@@ -28,21 +28,21 @@ Context = grpc.aio.ServicerContext[Any, Any]
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Metadata = Iterable[tuple[str, str | bytes]]
 
-OWN_GATEWAY = "in-process"  # peer of the calls that the server's own gateway makes for its clients
-PORTS = ("address", "http")  # starts of the identities of callers by their address: of the gRPC port, of HTTP
-KEY = "key/"  # start of the identity of a caller with an API key
+OWN_GATEWAY = "in-process"  # peer of calls by the server's own gateway
+PORTS = ("address", "http")  # prefixes of callers identified by address: on the gRPC port, on the HTTP port
+KEY = "key/"  # prefix of callers identified by an API key
 AUTHORIZATION = "authorization"
-SHOWN = 128  # characters of a name that an error message shows
-_NO_KEY_NEEDED = f"/{health.SERVICE_NAME}/"  # start of the methods that are open to all
+SHOWN = 128  # characters of a name in an error message
+_NO_KEY_NEEDED = f"/{health.SERVICE_NAME}/"  # prefix of the methods that need no key
 
 presented_key: ContextVar[ApiKey | None] = ContextVar("presented_key", default=None)
-"""The key of the file that the call of this task sent, also if the call is refused; None for no key or an unknown one.
+"""The known key that the call of this task sent, even if the call is refused; else None.
 
 gRPC passes no arguments of an interceptor to a method.
 """
 
 known_caller: ContextVar[str | None] = ContextVar("known_caller", default=None)
-"""The caller of the call that this task serves, once it was found: certificates take long to read."""
+"""The caller of the call that this task serves, cached because certificates take long to read; None before."""
 
 
 def caller_of(context: Context) -> str:
@@ -54,11 +54,11 @@ def caller_of(context: Context) -> str:
 
 
 def find_caller(context: Context) -> str:
-    """Return the identity of the caller: the key's name, else the certificate's, else the address as `block_of` has it.
+    """Return the identity of the caller: the name of its key, else of its certificate, else the `block_of` its address.
 
-    A prefix keeps the kinds apart, so that one cannot imitate another. It is for fair queuing, logs and traces, not for
-    labels of metrics. An address is a caller of its own on each port: behind a proxy one address has many clients, and
-    those of HTTP that do not say how long they wait would fill the queue for those of gRPC.
+    A prefix separates the kinds, so that no caller can imitate another one. The identity is for fair queuing, logs and
+    traces, not for labels of metrics. An address is a different caller on each port, because behind a proxy one address
+    has many clients. HTTP clients without a deadline would otherwise fill the queue for gRPC clients.
     """
     key = presented_key.get()
     if key is not None:
@@ -72,12 +72,12 @@ def find_caller(context: Context) -> str:
 
 
 def is_of_own_gateway(context: Context) -> bool:
-    """Whether the server's own gateway makes a call, for a client of HTTP."""
+    """Return whether the server's own gateway makes the call for an HTTP client."""
     return bool(context.peer() == OWN_GATEWAY)
 
 
 def on_other_port(caller: str) -> str:
-    """Return the identity that the address of a caller has on the other port; empty for a caller with a name."""
+    """Return the identity of a caller's address on the other port, or "" for a caller with a key or certificate."""
     port, _, address = caller.partition("/")
     return f"{PORTS[1 - PORTS.index(port)]}/{address}" if port in PORTS else ""
 
@@ -90,7 +90,7 @@ def certificate_names(context: Context) -> list[str]:
 
 
 def certificate_ids_of(context: Context) -> frozenset[CertificateId]:
-    """Return the issuers and serial numbers of the client certificate and of those that it sent with it."""
+    """Return the issuers and serial numbers of the client certificate and of its chain."""
     fields: Any = context.auth_context()
     return _ids(b"".join(part for name in ("x509_pem_cert", "x509_pem_cert_chain") for part in fields.get(name, ())))
 
@@ -106,10 +106,7 @@ def address_of(peer: str, metadata: Metadata) -> str:
 
 
 def _client_of(metadata: Metadata) -> str:
-    """Return the peer that a client of the server's own gateway would have on a port.
-
-    No call by a port has the peer of the gateway's calls.
-    """
+    """Return the peer that a client of the server's own gateway would have on a port."""
     sent = (value for name, value in metadata if name == CLIENT_ADDRESS)
     address = str(next(sent, ""))
     return f"ipv6:%5B{address}%5D:0" if ":" in address else f"ipv4:{address}:0"
@@ -128,9 +125,9 @@ def _address_of(peer: str) -> str:
 
 
 class ApiKeyInterceptor(grpc.aio.ServerInterceptor):
-    """Checks the key before anything of a call is read; this includes calls of unknown methods.
+    """A check of the key before anything of a call is read, even for unknown methods.
 
-    The error is raised in the handler that it returns, so that another interceptor turns it into a status.
+    The returned handler raises the error, so that another interceptor converts it to a status.
     """
 
     def __init__(
@@ -154,25 +151,25 @@ class ApiKeyInterceptor(grpc.aio.ServerInterceptor):
         return await continuation(handler_call_details)
 
     def check(self, metadata: Metadata) -> None:
-        """Check the key of the call that this task serves; raises Unauthenticated or Forbidden."""
+        """Check the key of the call that this task serves. Raises Unauthenticated or Forbidden."""
         key = self._key_file.identify(_key_in(metadata))
-        presented_key.set(key)  # before the key is refused, so that the log names it
+        presented_key.set(key)  # also for a refused key, so that the log names it
         quota = self._key_file.accept(key, admin=self._admin)
         account.set(Account(key.name, quota, self._key_file.usage, self._defaults_of))
 
 
 class CertificateCheck:
-    """Checks the client certificate of a call, whose signature gRPC has checked, and that its key belongs to it.
+    """A check of the client certificate of a call, after its signature, and that the API key belongs to it.
 
-    An interceptor cannot: gRPC does not tell it who is connected.
+    It is no interceptor, because gRPC does not pass the peer to interceptors.
     """
 
     def __init__(self, tls: TlsFiles | None, names: Sequence[str] | None = None) -> None:
-        """tls: its authorities and revocations; names: admitted certificates, see `tls_client_names`; None for all."""
+        """tls: authorities and revocations; names: admitted certificates, see `tls_client_names`, or None for all."""
         self._tls, self._names = tls, names
 
     def check(self, method: str, context: Context) -> None:
-        """Check the certificate of a call; raises Unauthenticated or Forbidden."""
+        """Check the certificate of a call. Raises Unauthenticated or Forbidden."""
         if method.startswith(_NO_KEY_NEEDED):
             return
         if self._tls is not None:
@@ -190,7 +187,7 @@ class CertificateCheck:
 
 
 def _check_revocation(tls: TlsFiles, context: Context) -> None:
-    """Raise Unauthenticated if the client's certificate, or one that signed it, is revoked or cannot be checked."""
+    """Raise Unauthenticated if a certificate of the client's chain is revoked or cannot be checked."""
     for files, what in ((tls.authorities, "client authorities"), (tls.revocations, "revoked certificates")):
         if files is not None and files.expired:
             raise AuthenticationUnavailable(
@@ -201,7 +198,7 @@ def _check_revocation(tls: TlsFiles, context: Context) -> None:
 
 
 def admits(pattern: str, name: str) -> bool:
-    """Whether a pattern of `tls_client_names` admits a name: both are equal, or *. stands for one label."""
+    """Return whether a pattern of `tls_client_names` admits a name: both are equal, or *. stands for one label."""
     if not pattern.startswith("*."):
         return name == pattern
     label, dot, rest = name.partition(".")
@@ -214,7 +211,7 @@ def _shown(names: Sequence[str]) -> str:
 
 
 def _key_in(metadata: Metadata) -> str:
-    """Return the key in the metadata of a call; raises Unauthenticated."""
+    """Return the key in the metadata of a call. Raises Unauthenticated."""
     values = [value for name, value in metadata if name == AUTHORIZATION]
     if len(values) != 1 or not isinstance(values[0], str):
         raise Unauthenticated("an API key is needed: send it as metadata, authorization: Bearer KEY")
@@ -227,6 +224,6 @@ def _key_in(metadata: Metadata) -> str:
 def _raising(error: RequestError) -> Any:
     async def fail(requests: AsyncIterator[bytes], context: Context) -> AsyncIterator[bytes]:
         raise error
-        yield b""  # makes the function an async generator, as a streaming method must be
+        yield b""  # makes the function an async generator, which a streaming method must be
 
     return fail

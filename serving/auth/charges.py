@@ -1,4 +1,4 @@
-"""Charges the requests of a call to the quota of its API key, and counts what the key uses."""
+"""The charges of a call's requests to the quota of its API key, and the count of the key's usage."""
 
 from __future__ import annotations
 
@@ -27,22 +27,22 @@ from lingon.translation.v1 import translation_pb2 as pb
 _CHARGED = (pb.TranslateRequest, pb.TranslateStreamRequest, pb.ScoreRequest, pb.DetectLanguagesRequest)
 _NOT_SERVED = (code_pb2.UNAVAILABLE, code_pb2.RESOURCE_EXHAUSTED)
 
-DETECT_TEXT = 1.0  # characters of a greedy translation; finding the language of a text, however short it is
-DETECT = 0.004  # characters of a greedy translation; one that is looked at to find the language
-"""Measured with the included model on a core of Zen 3: a text of 32 characters took 33 us and one of 2,000 took 284 us;
-a character of a greedy translation takes 47 us, with larger models more.
+DETECT_TEXT = 1.0  # characters of a greedy translation; cost of language detection of a text of any length
+DETECT = 0.004  # characters of a greedy translation; cost of a character that language detection reads
+"""Measured with the included model on a core of Zen 3. Detection took 33 us for 32 characters and 284 us for 2,000. A
+character of a greedy translation takes 47 us, and more with larger models.
 """
 
 
 DefaultsOf = Callable[[Any], Sequence[Defaults]]
-"""Returns the default options of the model that serves a request, or of the two that serve it one after the other."""
+"""Returns the default options of the model of a request, or of both models of a pivot translation."""
 
 NO_DEFAULTS = Defaults()
 
 
 @dataclass(frozen=True, slots=True)
 class Account:
-    """What the requests of a call are charged to; key: its name."""
+    """The quota and the usage to charge; key: name of the key."""
 
     key: str
     quota: Quota
@@ -51,15 +51,15 @@ class Account:
 
 
 account: ContextVar[Account | None] = ContextVar("account", default=None)
-"""The account of the call that this task serves; None without API keys. It is set when the key was accepted."""
+"""The account of the call that this task serves, set when its key was accepted; None without API keys."""
 
 
 class Charge:
-    """A request that was charged to the quota of a key, until it is known whether the server serves it."""
+    """The charge of a request to the quota of a key, until it is known whether the server serves the request."""
 
     def __init__(self, charged_to: Account, request: Any) -> None:
-        """Charge the request; raises QuotaExceeded."""
-        detects = isinstance(request, pb.DetectLanguagesRequest)  # that has no model, and no options
+        """Charge the request. Raises QuotaExceeded."""
+        detects = isinstance(request, pb.DetectLanguagesRequest)  # uses no model and has no options
         of_models = [NO_DEFAULTS] if detects else charged_to.defaults_of(request)
         self._to, self._request = charged_to, request
         self._weighted = sum(weighted_characters(request, defaults) for defaults in of_models)
@@ -78,9 +78,9 @@ class Charge:
 
 
 def charge(request: Any) -> Charge | None:
-    """Charge a request to the quota of the caller's key before it is served; None if nothing is charged.
+    """Charge a request to the quota of the caller's key before it is served. Returns None if nothing is charged.
 
-    Refunds are limited, see RefundLimit. ListModels is free, because clients call it on their own.
+    Refunds are limited, see RefundLimit. ListModels is free, because clients call it automatically.
     """
     charged_to = account.get()
     return None if charged_to is None or not isinstance(request, _CHARGED) else Charge(charged_to, request)
@@ -88,7 +88,7 @@ def charge(request: Any) -> Charge | None:
 
 @contextmanager
 def charged(request: Any) -> Iterator[None]:
-    """Charge a request that is served inside the block; see `charge`."""
+    """Charge a request for the duration of the block; see `charge`."""
     charge_of_request = charge(request)
     try:
         yield
@@ -101,12 +101,12 @@ def charged(request: Any) -> Iterator[None]:
 
 
 def characters_of(request: Any) -> tuple[int, int]:
-    """Characters (code points) of the sources of a request, and of the targets that it gives.
+    """Return the characters (code points) of the sources of a request, and of its given targets.
 
-    Of texts whose language is to be detected those that are looked at.
+    For language detection, only the characters that are read count.
 
-    A request with more than MAX_TEXTS texts, which no server accepts, has its size in bytes as sources: a message of
-    4 MB can hold two million texts, and counting them one by one would block the event loop.
+    A request with more than MAX_TEXTS texts, which every server refuses, counts with its size in bytes. A message of 4
+    MB can hold two million texts, and counting their characters would block the event loop.
     """
     if isinstance(request, pb.ScoreRequest):
         if len(request.pairs) > MAX_TEXTS:
@@ -122,12 +122,12 @@ def characters_of(request: Any) -> tuple[int, int]:
 
 
 def weighted_characters(request: Any, defaults: Defaults = NO_DEFAULTS) -> int:
-    """What a quota counts for a request: the characters of a greedy translation that makes as much work.
+    """Return the charge of a request: the characters of a greedy translation of the same cost.
 
-    The work is that of `lingon.serving.engine.cost`, with characters in place of tokens, and a translation as long as
+    The cost is that of `lingon.serving.engine.cost`, in characters instead of tokens. A translation counts as long as
     its source.
 
-    defaults: options of the model, for those that the request leaves to it
+    defaults: the model's values for options that the request does not set
     """
     sources, targets = characters_of(request)
     if isinstance(request, pb.ScoreRequest):
@@ -148,7 +148,7 @@ def weighted_characters(request: Any, defaults: Defaults = NO_DEFAULTS) -> int:
         work = hypotheses * (ENCODE * sources + token * decoded)
     else:
         work = ENCODE * sources + token * decoded * beam_size
-    if options.coverage_penalty > 0:  # every hypothesis with which the search ends is scored
+    if options.coverage_penalty > 0:  # every hypothesis of the search is scored
         patience = options.patience if 0 < options.patience <= MAX_PATIENCE else 1.0
         hypotheses = max(hypotheses, ended_hypotheses(beam_size, patience))
     if options.return_alignment or options.coverage_penalty > 0:

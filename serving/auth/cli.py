@@ -1,4 +1,4 @@
-"""The verb `lingon keys`: creates API keys. A key is printed once and not stored; the file gets its hash."""
+"""The verb `lingon keys`: creates API keys. A key is printed once and not stored. The file gets its hash."""
 
 from __future__ import annotations
 
@@ -91,7 +91,7 @@ def new(
 
 
 def _show(key: str, file: Path | None, heading: str) -> None:
-    """Write the key to a new file, or print it on standard output; raises LingonError if that is not possible."""
+    """Write the key to a new file, or print it on standard output. Raises LingonError if that fails."""
     from lingon.errors import LingonError
     from lingon.files import write_new_private
 
@@ -106,7 +106,7 @@ def _show(key: str, file: Path | None, heading: str) -> None:
 
 
 def _print(key: str, heading: str) -> None:
-    """Print the key on standard output; raises LingonError if it cannot be written."""
+    """Print the key on standard output. Raises LingonError if it cannot be written."""
     from lingon.errors import LingonError
 
     if sys.stdout is None:

@@ -1,4 +1,4 @@
-"""Quotas per minute. Plain arithmetic: the caller passes the time, in integer nanoseconds, so that sums are exact."""
+"""Quotas per minute. Pure: the caller passes the time in integer nanoseconds, so that sums are exact."""
 
 from __future__ import annotations
 
@@ -8,14 +8,14 @@ from lingon.errors import InvalidRequest, QuotaExceeded
 
 MINUTE = 60_000_000_000  # nanoseconds
 SECOND = 1_000_000_000  # nanoseconds
-REFUSAL = 1_600  # characters that are tokenised in the time of a refused call: 0.7 ms, at 0.43 us a character
-REFUNDED = 40_000  # characters a second: 25 refusals, or 17 ms of the event loop
+REFUSAL = 1_600  # characters tokenised in the time of a refused call: 0.7 ms, at 0.43 us a character
+REFUNDED = 40_000  # characters a second; equal 25 refusals, or 17 ms of the event loop
 BURST = 2  # seconds
 
 
 @dataclass(slots=True)
 class Charge:
-    """An amount that was taken from a bucket.
+    """An amount taken from a bucket.
 
     taken_at: time of the charge, in nanoseconds
     cost: time in which the bucket regains the amount, in nanoseconds; 0 after a refund
@@ -29,30 +29,30 @@ class Charge:
     open: bool = True
 
     def applied_to(self, free_at: int) -> int:
-        """When the debt is paid with this charge, if it would be paid at free_at without it."""
+        """Return when a debt that ends at free_at would end with this charge added."""
         return max(free_at, self.taken_at) + self.cost
 
     def merged_with(self, later: Charge) -> Charge:
-        """One charge with the effect of this one followed by a later one, for any debt before them."""
+        """Return one charge with the effect of this one followed by a later one, for any debt before them."""
         return Charge(max(self.taken_at, later.taken_at - self.cost), self.cost + later.cost, open=False)
 
 
 class Bucket:
-    """A quota of one kind: an amount per minute, all of which may be taken at once after a minute without charges.
+    """A quota of one kind: an amount per minute, which may be taken at once after a minute without charges.
 
-    It is kept as a debt of time: an amount costs the time in which the bucket regains it, and the debt is at most a
+    It is stored as a debt of time. An amount costs the time in which the bucket regains it. The debt is at most a
     minute.
     """
 
     def __init__(self, per_minute: int) -> None:
         self.per_minute = per_minute
         self._free_at = 0  # nanoseconds; when the debt is paid
-        self._charges: list[Charge] = []  # in order of time; neighbours that are settled are merged
+        self._charges: list[Charge] = []  # in order of time; settled neighbours are merged
         self._settled = 0  # charges settled since the last merge
-        self._stale = False  # whether a charge was refunded since then, so that _free_at is too late
+        self._stale = False  # whether a charge was refunded since the last merge, so that _free_at is too late
 
     def wait(self, amount: int, now: int) -> int:
-        """Nanoseconds until an amount can be taken; 0 if it can be taken now. amount: at most per_minute."""
+        """Return the nanoseconds until an amount can be taken, 0 for now; amount: at most per_minute."""
         assert amount <= self.per_minute, "Quota.take rejects larger amounts"
         if self._stale:
             self._merge()
@@ -66,9 +66,9 @@ class Bucket:
         return charge
 
     def settle(self, charge: Charge, *, served: bool) -> None:
-        """Keep a charge if the request was served; else refund it, as if it had never been taken."""
+        """Keep a charge if the request was served, else refund it."""
         charge.open = False
-        if not served and self._charges[-1] is charge:  # cheap, and usual: a full queue refuses each call at once
+        if not served and self._charges[-1] is charge:  # cheap and common: a full queue refuses each call at once
             self._charges.pop()
             self._free_at = charge.free_at_before
             return
@@ -79,7 +79,7 @@ class Bucket:
             self._merge()
 
     def _merge(self) -> None:
-        """Merge neighbours that are settled, which bounds the list by the open charges, and recompute the debt."""
+        """Merge settled neighbours and recompute the debt. The list is then bounded by the open charges."""
         kept: list[Charge] = []
         for charge in self._charges:
             if kept and not (kept[-1].open or charge.open):
@@ -96,21 +96,21 @@ class Bucket:
 
 
 class RefundLimit:
-    """Limits how much refused work of one key is refunded.
+    """The limit of refunds of one key for refused work.
 
-    A refusal costs the server work too: about REFUSAL characters' worth for the call itself, and all characters of the
-    request if its texts were tokenised before it was refused. A key gets back REFUNDED characters a second, all of
-    BURST seconds at once. So a client that is refused now and then loses nothing, and a client that is refused many
-    times a second runs into its quota.
+    A refusal also costs work: about REFUSAL characters for the call itself, and all characters of the request if its
+    texts were tokenised before it was refused. A key regains REFUNDED characters a second, with a burst of BURST
+    seconds. A client that is rarely refused therefore loses nothing. A client that is refused many times a second
+    reaches its quota.
     """
 
     def __init__(self) -> None:
-        self._free_at = 0  # nanoseconds; when all refunds so far are paid
+        self._free_at = 0  # nanoseconds; when all refunds so far are covered
 
     def take(self, characters: int, now: int) -> bool:
-        """Whether a refused request is refunded; characters: those that were tokenised.
+        """Return whether a refused request is refunded; characters: those that were tokenised.
 
-        The last refund before the limit may be larger than what is left.
+        The last refund before the limit may exceed the remaining amount.
         """
         if self._free_at - now >= BURST * SECOND:
             return False
@@ -119,10 +119,10 @@ class RefundLimit:
 
 
 class Quota:
-    """The quota of one key: requests and characters, both charged or neither."""
+    """The quota of one key. A request is charged to both limits or to neither."""
 
     def __init__(self, requests_per_minute: int | None = None, characters_per_minute: int | None = None) -> None:
-        """None is no limit."""
+        """None means no limit."""
         self.limits = (requests_per_minute, characters_per_minute)
         self.refunds = RefundLimit()
         self._buckets = {
@@ -134,8 +134,7 @@ class Quota:
     def take(self, characters: int, now: int) -> dict[str, Charge]:
         """Charge one request of so many characters. The charges must be settled later.
 
-        Raises QuotaExceeded, with the time to wait if nothing else is taken meanwhile, or InvalidRequest if the request
-        is larger than the quota of a minute.
+        Raises QuotaExceeded with the time to wait, or InvalidRequest if the request exceeds the quota of a minute.
         """
         amounts = {"requests": 1, "characters": characters}
         for name, bucket in self._buckets.items():

@@ -1,6 +1,6 @@
 """TLS of the ports. The files are checked before every handshake, so that new ones apply from the next connection on.
 
-gRPC supports TLS 1.2 and 1.3 only. A TLS session is never resumed with other files, because they bring a new ticket
+gRPC supports TLS 1.2 and 1.3 only. A TLS session is never resumed with other files, because they have a new ticket
 key. Open connections keep their certificate until `max_connection_age_seconds` closes them.
 """
 
@@ -23,7 +23,7 @@ from lingon.serving.settings import Settings
 
 @dataclass(frozen=True, slots=True)
 class Certificates:
-    """Certificates in PEM, with the private key of the first one if it is the server's.
+    """Certificates in PEM, with the private key of the first one for a server certificate.
 
     not_after: when the first of them expires, in seconds since 1970
     """
@@ -40,7 +40,7 @@ class TlsFiles:
     """
 
     def __init__(self, settings: Settings) -> None:
-        """Read the files; raises SettingsError."""
+        """Read the files. Raises SettingsError."""
         certificate, key, roots = settings.tls_certificate, settings.tls_key, settings.tls_client_ca
         assert certificate is not None, "there is no TLS without a certificate"
         assert key is not None, "Settings has them together"
@@ -60,11 +60,11 @@ class TlsFiles:
         self._current = _configuration(*self._used)
 
     def credentials(self) -> grpc.ServerCredentials:
-        """Credentials for one port; every port needs its own, because gRPC asks for new files for each."""
+        """Return credentials for one port. Every port needs its own, because gRPC fetches new files for each."""
         delivered = self._configuration()
         required = self.authorities is not None
 
-        def fetch() -> Any:  # None stands for no change, which the type stubs of grpc do not allow
+        def fetch() -> Any:  # None means no change, but the type stubs of grpc do not allow it
             nonlocal delivered
             self.reload_if_changed()
             latest = self._configuration()
@@ -82,14 +82,13 @@ class TlsFiles:
 
     @property
     def all(self) -> Sequence[WatchedFiles[Certificates] | WatchedFiles[RevocationLists]]:
-        """The files that are set."""
         return [files for files in (self.pair, self.authorities, self.revocations) if files is not None]
 
     def _latest(self) -> tuple[Certificates, Certificates | None]:
         return self.pair.value, self.authorities.value if self.authorities is not None else None
 
     def _configuration(self) -> grpc.ServerCertificateConfiguration:
-        """Return the files as gRPC takes them; the same object until one of them changes."""
+        """Return the files in gRPC's form. The object stays the same until a file changes."""
         with self._lock:
             latest = self._latest()
             if latest != self._used:

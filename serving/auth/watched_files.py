@@ -21,7 +21,7 @@ Content = TypeVar("Content")
 class WatchedFiles(Generic[Content]):
     """The parsed content of files that belong together, such as a certificate and its key. Safe for any thread.
 
-    A change of one file that does not fit the others yet has no effect until they have changed too.
+    If a changed file does not fit the others, the change has no effect until the others have changed too.
     """
 
     def __init__(
@@ -35,11 +35,11 @@ class WatchedFiles(Generic[Content]):
         grace: float = math.inf,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """Read and parse the files; raises SettingsError.
+        """Read and parse the files. Raises SettingsError.
 
-        name: of the setting of the first file, for the log
+        name: the setting of the first file, for the log
         parse: takes the bytes of each file; raises SettingsError
-        check: raises SettingsError if parsed content cannot be used any more; called at every check of the files
+        check: called at every check of the files; raises SettingsError if parsed content became unusable
         interval: seconds between two checks of the files
         grace: seconds for which the previous content may be used after the files became unusable
         clock: returns seconds
@@ -52,13 +52,13 @@ class WatchedFiles(Generic[Content]):
         self.value = parse(*self._raw)
         check(self.value)
         self._problem = ""
-        self._unusable_since = math.inf  # on the clock
+        self._unusable_since = math.inf  # seconds of the clock
         self._expired = False
         self._next_check = clock() + interval
 
     @property
     def unusable(self) -> bool:
-        """Whether the files could not be used when they were checked last."""
+        """Whether the files were unusable at the last check."""
         return self._problem != ""
 
     @property
@@ -67,14 +67,14 @@ class WatchedFiles(Generic[Content]):
         return self._clock() - self._unusable_since >= self._grace
 
     def reload_if_changed(self) -> bool:
-        """Check the files and reload them if they changed; returns whether `value` is new."""
+        """Check the files, reload them if they changed, and return whether `value` is new."""
         with self._lock:
             now = self._clock()
             if now < self._next_check:
                 return False
             self._next_check = now + self._interval
             try:
-                # Bytes are compared, not times and sizes: two changes within one clock tick have the same time.
+                # Bytes are compared, because two changes within one clock tick have the same time.
                 raw = self._read()
                 new = raw != self._raw
                 value = self._parse(*raw) if new else self.value
@@ -90,7 +90,7 @@ class WatchedFiles(Generic[Content]):
         return [read_setting_file(path) for path in self._paths]
 
     def _note_problem(self, problem: str, now: float) -> None:
-        """Log each problem once, and once that the grace is over."""
+        """Log each problem once, and log once when the grace is over."""
         self._unusable_since = min(self._unusable_since, now)
         if problem != self._problem:
             event(logger, logging.ERROR, "files not reloaded; the previous content stays", what=self.name, why=problem)

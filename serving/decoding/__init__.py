@@ -1,4 +1,4 @@
-"""What decoding decides: the rules of a request, choices, running batches. It has no threads and no queues.
+"""The decisions of decoding: the rules of a request, choices, running batches. It has no threads and no queues.
 
-It imports of `serving` only `runtime` and `guard`.
+It imports only `runtime` and `guard` of `serving`.
 """

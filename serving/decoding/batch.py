@@ -1,6 +1,6 @@
 """A running batch: sentences of one beam size and one memory width, all with a shortlist or all without one.
 
-Every other option may differ between its sentences. This file assigns slots; `lingon.serving.decoding.greedy` and
+Every other option may differ between its sentences. This file assigns slots. `lingon.serving.decoding.greedy` and
 `lingon.serving.decoding.beam` choose the next tokens.
 """
 
@@ -22,14 +22,14 @@ from lingon.serving.runtime.runner import BatchShape, Buffers, Encoded
 logger = logging.getLogger(__name__)
 FULL = "there was no memory for this text beside the others; try again"
 JobResult = tuple[DecodeJob, tuple[Hypothesis, ...] | RequestError]
-"""A job that ended, and its hypotheses, best first, or its error."""
+"""An ended job with its hypotheses, best first, or its error."""
 
 Failures = dict[int, Exception | None]
-"""Slots whose sentences failed, with the error of the work on that sentence alone; None for NaN."""
+"""Slots of failed sentences, with the error of the work on that sentence alone; None for NaN."""
 
 
 class TargetSequence(Protocol):
-    """The state of decoding one job."""
+    """The decoding state of one job."""
 
     job: DecodeJob
 
@@ -48,11 +48,11 @@ class RunningBatch(ABC, Generic[SequenceT]):
         self.steps = 0  # steps of the latest call of `step`
         self.copied_bytes = 0  # bytes of the past copied since the worker last reset this
         self._buffers, self._capacity = buffers, shape.capacity
-        self._sequences: list[SequenceT | None] = []  # by slot; None is a free slot
+        self._sequences: list[SequenceT | None] = []  # by slot; None for a free slot
         self._free: set[int] = set()  # free slots
-        self._with_logits = 0  # number of sequences that need logits
+        self._with_logits = 0  # sequences that need logits
         self._slots_of_buffers, self._used_slots = shape.sentences, 0
-        # (slots, beam_size): the token that each row reads next, and the number of tokens that it has read.
+        # (slots, beam_size): the next input token of each row, and its number of input tokens so far.
         self._next = buffers.token_ids.reshape(shape.sentences, shape.beam_size)
         self._positions = buffers.positions.reshape(shape.sentences, shape.beam_size)
 
@@ -61,23 +61,22 @@ class RunningBatch(ABC, Generic[SequenceT]):
 
     @property
     def jobs(self) -> list[DecodeJob]:
-        """The jobs of all sequences."""
         return [sequence.job for sequence in self._sequences if sequence is not None]
 
     @property
     def used_bytes(self) -> int:
-        """Bytes of the states of the slots that have ever been used; the system backs no others with memory."""
+        """Bytes of the states of all slots used so far. The system backs no others with memory."""
         return self._buffers.nbytes * self._used_slots // self._slots_of_buffers
 
     @property
     def rows(self) -> int:
-        """Rows that a step computes."""
+        """The rows that a step computes."""
         return len(self._sequences) * self.beam_size
 
     def admit(
         self, job: DecodeJob, encoded: Encoded, index: int, piece_ids: np.ndarray | None = None
     ) -> RequestError | None:
-        """Put sentence `index` of an encoder batch into a free slot; returns the error of one whose own work fails.
+        """Put sentence `index` of an encoder batch into a free slot. Returns the error of a sentence that fails alone.
 
         piece_ids: see `lingon.serving.runtime.runner.Buffers.place`
         """
@@ -99,7 +98,7 @@ class RunningBatch(ABC, Generic[SequenceT]):
         return None
 
     def remove(self, job_numbers: Container[int]) -> None:
-        """Free the slots of these jobs; numbers of jobs that are not in this batch are ignored."""
+        """Free the slots of these jobs. Numbers of jobs outside this batch are ignored."""
         for slot, sequence in enumerate(self._sequences):
             if sequence is not None and sequence.job.number in job_numbers:
                 self._release(slot)
@@ -118,21 +117,20 @@ class RunningBatch(ABC, Generic[SequenceT]):
 
     @abstractmethod
     def step(self) -> list[JobResult]:
-        """Decide one more token of every hypothesis, or several; returns the jobs that ended and frees their slots.
+        """Decide one or more tokens of every hypothesis. Returns the ended jobs and frees their slots.
 
         Call `compact` before, so that no slot is free.
         """
 
     @abstractmethod
     def _start(self, slot: int, job: DecodeJob) -> SequenceT:
-        """Prepare the slot for the first step of a job; changes nothing of other slots if it raises an error."""
+        """Prepare the slot for the first step of a job. Other slots stay unchanged, even if it raises an error."""
 
     def _slot_arrays(self) -> Sequence[np.ndarray]:
-        """The arrays whose first dimension is the slot."""
         return self._next, self._positions
 
     def _release(self, slot: int) -> DecodeJob:
-        """Free a slot; returns its job."""
+        """Free a slot and return its job."""
         sequence = self._sequences[slot]
         assert sequence is not None
         job, self._sequences[slot] = sequence.job, None
@@ -142,7 +140,7 @@ class RunningBatch(ABC, Generic[SequenceT]):
         return job
 
     def _fail(self, slot: int, error: Exception | None = None) -> JobResult:
-        """Free a slot; returns its job with an error. error: of the work on this sentence alone; None for NaN."""
+        """Free a slot and return its job with an error; error: cause in this sentence alone, or None for NaN."""
         return self._release(slot), _request_error(error)
 
     def _move(self, source: int, target: int) -> None:
@@ -156,7 +154,7 @@ class RunningBatch(ABC, Generic[SequenceT]):
         return sequence
 
     def _slots(self) -> Iterator[tuple[int, SequenceT]]:
-        """Every slot and its sequence; no slot may be free."""
+        """Yield every slot and its sequence. No slot may be free."""
         for slot, sequence in enumerate(self._sequences):
             assert sequence is not None
             yield slot, sequence
@@ -164,7 +162,7 @@ class RunningBatch(ABC, Generic[SequenceT]):
 
 @contextmanager
 def noting_failure(slot: int, failed: Failures) -> Iterator[None]:
-    """Add the slot to `failed` if the block raises an error: it is the work on one sentence, which fails alone."""
+    """Add the slot to `failed` if the block raises an error, because work on one sentence fails only that sentence."""
     try:
         yield
     except Exception as error:
@@ -172,7 +170,7 @@ def noting_failure(slot: int, failed: Failures) -> Iterator[None]:
 
 
 def _request_error(error: Exception | None) -> RequestError:
-    """Return the error of a sentence whose own work failed, and log why; None for NaN."""
+    """Log and return the error of a sentence that failed alone; error: None for NaN."""
     if isinstance(error, MemoryError):
         return OutOfMemory(FULL)
     if error is not None:
@@ -181,7 +179,7 @@ def _request_error(error: Exception | None) -> RequestError:
 
 
 def max_steps(job: DecodeJob, capacity: int) -> int:
-    """The number of steps after which a translation is cut; steps through the prefix count."""
+    """Return the number of steps after which a translation is cut. Steps through the prefix count."""
     return min(len(job.prefix) + job.options.max_output_tokens, capacity)
 
 
@@ -194,11 +192,11 @@ def make_hypothesis(
     *,
     finished: bool,
 ) -> Hypothesis:
-    """A hypothesis with its score, without the hidden tokens of the prefix.
+    """Return a hypothesis with its score, without the hidden tokens of the prefix.
 
-    tokens, log_probs: the whole prefix first; log_probs has, if finished, that of the end token too
+    tokens, log_probs: the whole prefix first; log_probs includes the end token if finished
     total: sum of log_probs
-    progress: for the rules of the request, if it has any
+    progress: state of the rules of the request, if it has any
     """
     rules = job.options.rules
     missing = rules.forced.missing(progress.forced) if rules and rules.forced and progress else 0

@@ -1,9 +1,9 @@
-"""Beam search: hypotheses are ranked, forced words get their part of the beam, and a batch takes its steps.
+"""Beam search: the ranking of hypotheses, the division of the beam for forced words, and the steps of a batch.
 
-A batch has several rows per sentence; the hypotheses of all sentences are ranked and copied at once. The properties of
+A batch has several rows per sentence. The hypotheses of all sentences are ranked and copied at once. The properties of
 the search are stated in training/search.py. The beams of a sentence are ordered by rank. `rows` maps each rank to the
-row of the running batch that holds its past, so that a change of rank copies nothing: only a parent with several
-children does.
+row of the running batch that holds its past. A change of rank then copies nothing. Only a parent with several children
+is copied.
 """
 
 from __future__ import annotations
@@ -28,7 +28,7 @@ from lingon.text import BOS, EOS, PAD
 class Ranked(NamedTuple):
     """Continuations of the hypotheses of each sentence, best first; (sentences, continuations) each.
 
-    parents: the rank of the hypothesis that is continued
+    parents: the rank of the continued hypothesis
     totals: log-probability of the whole hypothesis
     log_probs: log-probability of the token
     """
@@ -48,7 +48,7 @@ class Copies(NamedTuple):
 
 
 def rank(totals: np.ndarray, candidate_ids: np.ndarray, candidate_log_probs: np.ndarray) -> Ranked:
-    """Return the best 2 * beam_size continuations; equal ones by parent, then by the order of the candidates.
+    """Return the best 2 * beam_size continuations. Equal ones are ordered by parent, then by candidate.
 
     totals: (sentences, beam_size), ordered by rank
     candidate_ids, candidate_log_probs: (sentences, beam_size, candidates), ordered by rank, likeliest first
@@ -61,7 +61,7 @@ def rank(totals: np.ndarray, candidate_ids: np.ndarray, candidate_log_probs: np.
 
 
 def select_survivors(ranked: Ranked, beam_size: int) -> Ranked:
-    """Return the best beam_size continuations that do not end; there are enough, since one of a parent ends at most."""
+    """Return the best beam_size continuations that do not end. Enough exist, because a parent has at most one end."""
     ends = ranked.tokens == EOS
     if not ends[:, :beam_size].any():
         return Ranked(*(column[:, :beam_size] for column in ranked))
@@ -75,8 +75,8 @@ def assign_rows(rows: np.ndarray, parents: np.ndarray) -> tuple[np.ndarray, Copi
     rows: (sentences, beam_size), the row of each old rank
     parents: (sentences, beam_size), the old rank that each new rank continues
 
-    The first child of a parent keeps the row of the parent. The other children take rows of hypotheses without
-    children, so that no row is both copied and overwritten.
+    The first child of a parent keeps the parent's row. The other children take rows of hypotheses without children, so
+    that no row is both copied and overwritten.
     """
     index = np.arange(len(rows))[:, None]
     assigned = rows[index, parents]
@@ -85,7 +85,7 @@ def assign_rows(rows: np.ndarray, parents: np.ndarray) -> tuple[np.ndarray, Copi
     childless = np.ones(rows.shape, bool)
     childless[index, parents] = False
     sentences = np.nonzero(later_child)[0]
-    # A sentence has as many childless rows as later children, and both are in its order.
+    # A sentence has as many childless rows as later children, and both are in the order of sentences.
     copies = Copies(sentences, assigned[later_child], rows[childless])
     assigned[later_child] = copies.targets
     return assigned, copies
@@ -93,12 +93,12 @@ def assign_rows(rows: np.ndarray, parents: np.ndarray) -> tuple[np.ndarray, Copi
 
 @functools.cache
 def _earlier_ranks(beam_size: int) -> np.ndarray:
-    """(beam_size, beam_size), True if the rank of the column is before that of the row."""
+    """Return (beam_size, beam_size), True if the column's rank is before the row's."""
     return np.tri(beam_size, k=-1, dtype=np.bool_)
 
 
 class Continuation(NamedTuple):
-    """A hypothesis with one more token; see Ranked. Their order is that of their ranks."""
+    """A hypothesis with one more token; see Ranked. Their order is the order of ranks."""
 
     negative_total: float
     parent: int
@@ -107,17 +107,17 @@ class Continuation(NamedTuple):
 
 
 def allocate(rows: Sequence[RuledRow | None], totals: np.ndarray, candidates: Candidates, ranked: Ranked) -> None:
-    """Replace the continuations of a sentence by those that dynamic beam allocation chooses, in place.
+    """Replace the continuations of a sentence by the choice of dynamic beam allocation, in place.
 
-    Hypotheses compete only with those that have come as far with the forced words: a *bank* holds the continuations
-    with the same number of forced tokens. The beam is divided among the banks, so that a hypothesis with a forced word,
-    which the model finds unlikely at first, is not lost. A hypothesis ends only with all words (Post and Vilar 2018).
+    Hypotheses compete only with hypotheses that have equally many forced tokens: a *bank* holds the continuations with
+    the same number of forced tokens. The beam is divided among the banks, so that a hypothesis with a forced word,
+    which is unlikely at first, is not lost. A hypothesis ends only with all words (Post and Vilar 2018).
 
-    rows: by rank of the hypothesis; None for one that is not live
+    rows: by rank of the hypothesis, or None for one that is not live
     totals: (beam_size), log-probability of each hypothesis
-    candidates: (beam_size, candidates) each, what the rules permit after each hypothesis
-    ranked: (2 * beam_size), the likeliest continuations that the rules permit; afterwards those that end, then the
-        others, each best first
+    candidates: (beam_size, candidates) each, the permitted tokens after each hypothesis
+    ranked: (2 * beam_size), the likeliest permitted continuations; afterwards first the ended ones, then the others,
+        each best first
     """
     beam_size = len(totals)
     every = (*_finite(ranked), *_own(rows, totals, candidates), *_advancing(rows, totals))
@@ -133,7 +133,7 @@ def allocate(rows: Sequence[RuledRow | None], totals: np.ndarray, candidates: Ca
             banks[bank].append(each)
         elif complete and rank + len(endings) < beam_size:
             endings.append(each)
-    survivors = _deal([banks[bank] for bank in sorted(banks, reverse=True)], beam_size)
+    survivors = _round_robin([banks[bank] for bank in sorted(banks, reverse=True)], beam_size)
     if not survivors and not endings:
         endings = [each for each in found if each.token == EOS][:beam_size]
     _write([*endings, *sorted(survivors)], ranked)
@@ -147,7 +147,7 @@ def _finite(continuations: Ranked) -> Iterator[Continuation]:
 
 
 def _own(rows: Sequence[RuledRow | None], totals: np.ndarray, candidates: Candidates) -> Iterator[Continuation]:
-    """Yield the likeliest continuation of each hypothesis, and all candidates of one that has all words."""
+    """Yield the likeliest continuation of each hypothesis, and all candidates of a hypothesis with all words."""
     for parent, row in enumerate(rows):
         if row is not None:
             count = 1 if row.rules.lacks_words(row.state.progress) else candidates.ids.shape[1]
@@ -157,7 +157,7 @@ def _own(rows: Sequence[RuledRow | None], totals: np.ndarray, candidates: Candid
 
 
 def _advancing(rows: Sequence[RuledRow | None], totals: np.ndarray) -> Iterator[Continuation]:
-    """Yield the continuations that bring in a missing forced word."""
+    """Yield the continuations with a token of a missing forced word."""
     for parent, row in enumerate(rows):
         if row is None or not row.rules.lacks_words(row.state.progress) or not (tokens := row.advancing()):
             continue
@@ -168,7 +168,7 @@ def _advancing(rows: Sequence[RuledRow | None], totals: np.ndarray) -> Iterator[
 
 
 def _bank(row: RuledRow, token: int) -> tuple[int, bool]:
-    """Return how many forced tokens a continuation has, and whether it has all."""
+    """Return the number of forced tokens of a continuation, and whether it has all."""
     forced = row.rules.forced
     assert forced is not None
     if not row.rules.lacks_words(row.state.progress):
@@ -179,8 +179,8 @@ def _bank(row: RuledRow, token: int) -> tuple[int, bool]:
     return forced.total - forced.tokens_needed(progress) + progress.taken, forced.is_met(progress)
 
 
-def _deal(banks: Sequence[Sequence[Continuation]], count: int) -> list[Continuation]:
-    """Return `count` continuations: the best of every bank, then the second best, and so on; the fullest bank first."""
+def _round_robin(banks: Sequence[Sequence[Continuation]], count: int) -> list[Continuation]:
+    """Return `count` continuations: the best of every bank, then the second best, and so on, the fullest bank first."""
     dealt = (each for places in zip_longest(*banks) for each in places if each is not None)
     return [each for each, _ in zip(dealt, range(count), strict=False)]
 
@@ -199,9 +199,9 @@ class BeamSequence:
     """The ended hypotheses of a sentence.
 
     max_steps: the number of steps after which the live hypotheses are cut
-    progress: of each live hypothesis, by rank, if the request has rules; of the whole prefix while that is incomplete
-    threshold: the search goes on only while a live hypothesis may score above this; the score of the worst of the
-        ended hypotheses, once there are enough of them
+    progress: state of the rules by rank, if the request has rules; state after the prefix while that is incomplete
+    threshold: the search continues only while a live hypothesis may score above it; the score of the worst ended
+        hypothesis, once there are enough
     """
 
     job: DecodeJob
@@ -210,13 +210,13 @@ class BeamSequence:
     ended: list[Hypothesis] = field(default_factory=list)
     threshold: float = -math.inf
 
-    def add(self, place: int, tokens: np.ndarray, log_probs: np.ndarray, total: float, *, finished: bool) -> None:
+    def add(self, rank: int, tokens: np.ndarray, log_probs: np.ndarray, total: float, *, finished: bool) -> None:
         """Add an ended hypothesis; tokens: (length), log_probs: (length), with the end token's if finished.
 
-        place: rank of the hypothesis, before its end token if finished
+        rank: rank of the hypothesis, before its end token if finished
 
         """
-        progress = self.progress[place] if self.progress else None
+        progress = self.progress[rank] if self.progress else None
         self.ended.append(
             make_hypothesis(self.job, tokens.tolist(), log_probs.tolist(), total, progress, finished=finished)
         )
@@ -225,11 +225,11 @@ class BeamSequence:
             self.threshold = self.best(enough)[-1].score
 
     def best(self, count: int) -> tuple[Hypothesis, ...]:
-        """The best ended hypotheses, best first."""
+        """Return the best ended hypotheses, best first."""
         return tuple(sorted(self.ended, key=lambda hypothesis: hypothesis.rank_key)[:count])
 
     def read(self, parents: Sequence[int], tokens: Sequence[int]) -> None:
-        """Update the progress of the live hypotheses; parents and tokens are by the new rank."""
+        """Update the progress of the live hypotheses. parents and tokens are by the new rank."""
         rules = self.job.options.rules
         assert rules is not None
         self.progress = [
@@ -237,8 +237,8 @@ class BeamSequence:
         ]
 
     def is_over(self, steps: int, best_live_total: float) -> bool:
-        """Whether no live hypothesis, of `steps` tokens each, scores above the threshold."""
-        if best_live_total == -math.inf:  # rules have left nothing to continue with, or there is no such alternative
+        """Return whether no live hypothesis, of `steps` tokens each, scores above the threshold."""
+        if best_live_total == -math.inf:  # the rules permit no continuation, or there is no such alternative
             return bool(self.ended) or self.job.options.alternative is not None
         if self.threshold == -math.inf:
             return False
@@ -247,7 +247,7 @@ class BeamSequence:
 
 
 class BeamBatch(RunningBatch[BeamSequence]):
-    """A batch of beam search; a past is copied only if several hypotheses continue it."""
+    """A batch of beam search. A past is copied only if several hypotheses continue it."""
 
     def __init__(self, buffers: Buffers, shape: BatchShape) -> None:
         super().__init__(buffers, shape)
@@ -288,17 +288,16 @@ class BeamBatch(RunningBatch[BeamSequence]):
         return self._finish(failed)
 
     def _is_in_prefix(self) -> bool:
-        """Whether the next token of a sentence is one of its prefix."""
         return any(self._positions[slot, 0] < len(each.job.prefix) for slot, each in self._slots() if each.job.prefix)
 
     def _read(self, ended: EndedBeams) -> list[JobResult]:
-        """Return the results of a step that the graph of beam search has taken."""
+        """Return the results of a step of the beam search graph."""
         failed: Failures = dict.fromkeys(np.flatnonzero(ended.failed).tolist())
-        for slot, place in zip(*(axis.tolist() for axis in np.nonzero(ended.flags)), strict=True):
+        for slot, rank in zip(*(axis.tolist() for axis in np.nonzero(ended.flags)), strict=True):
             steps = int(self._positions[slot, 0]) - 1
-            tokens, log_probs = ended.tokens[slot, place, :steps], ended.log_probs[slot, place, : steps + 1]
+            tokens, log_probs = ended.tokens[slot, rank, :steps], ended.log_probs[slot, rank, : steps + 1]
             with noting_failure(slot, failed):
-                self._sequence(slot).add(0, tokens, log_probs, float(ended.totals[slot, place]), finished=True)
+                self._sequence(slot).add(0, tokens, log_probs, float(ended.totals[slot, rank]), finished=True)
         return self._finish(failed)
 
     def _start(self, slot: int, job: DecodeJob) -> BeamSequence:
@@ -306,18 +305,18 @@ class BeamBatch(RunningBatch[BeamSequence]):
         progress = [] if rules is None else [rules.start(job.shown_prefix)] * self.beam_size
         self._next[slot] = BOS
         self._rows[slot] = self._ranks
-        self._totals[slot] = -np.inf  # All beams begin with the same past, so that only the first is live.
+        self._totals[slot] = -np.inf  # all beams begin with the same past, so that only the first is live
         self._totals[slot, 0] = 0
         return BeamSequence(job, max_steps(job, self._capacity), progress)
 
     def _apply_rules(
         self, logits: np.ndarray | None, candidate_ids: np.ndarray, log_probs: np.ndarray, failed: Failures
     ) -> dict[int, list[RuledRow | None]]:
-        """Replace the candidates of sentences with rules by those that the rules permit.
+        """Replace the candidates of sentences with rules by the permitted ones.
 
         candidate_ids, log_probs: (slots, beam_size, candidates), by rank
-        failed: slots that are left as they are; those whose rules raise an error are added
-        Returns the rows of these sentences, by slot and rank; None for a hypothesis that is not live.
+        failed: unchanged slots; slots whose rules raise an error are added
+        Returns the rows of these sentences, by slot and rank, with None for a hypothesis that is not live.
         """
         assert logits is not None
         found: dict[int, list[RuledRow | None]] = {}
@@ -331,33 +330,33 @@ class BeamBatch(RunningBatch[BeamSequence]):
         return found
 
     def _ruled(self, slot: int, rules: Rules, logits: np.ndarray, candidates: Candidates) -> list[RuledRow | None]:
-        """Replace the candidates of a sentence; returns its rows by rank, see `_apply_rules`.
+        """Replace the candidates of a sentence and return its rows by rank, see `_apply_rules`.
 
         logits: (beam_size, vocab), by row; candidates: (beam_size, candidates) each, by rank
         """
         sequence, step = self._sequence(slot), int(self._positions[slot, 0])
         rows: list[RuledRow | None] = []
-        for place, total in enumerate(self._totals[slot].tolist()):
+        for rank, total in enumerate(self._totals[slot].tolist()):
             if total == -math.inf:
                 rows.append(None)
                 continue
-            row = int(self._rows[slot, place])
+            row = int(self._rows[slot, rank])
             tokens, generated = self._tokens[slot, row, :step].tolist(), step - len(sequence.job.prefix)
-            state = RowState(sequence.progress[place], tokens, generated, sequence.max_steps - step)
-            likeliest = Candidates(candidates.ids[place], candidates.log_probs[place])
+            state = RowState(sequence.progress[rank], tokens, generated, sequence.max_steps - step)
+            likeliest = Candidates(candidates.ids[rank], candidates.log_probs[rank])
             ruled = RuledRow(rules, state, logits[row], likeliest, bias_of(sequence.job, tokens))
             end = not rules.lacks_words(state.progress)
             found = ruled.candidates(len(likeliest.ids), end=end)
             if generated == 0 and (wanted := sequence.job.options.alternative) is not None:
                 found = ruled.alternative(wanted, len(likeliest.ids))
-            candidates.ids[place], candidates.log_probs[place] = found
+            candidates.ids[rank], candidates.log_probs[rank] = found
             rows.append(ruled)
         return rows
 
     def _allocate(self, slot: int, rows: Sequence[RuledRow | None], candidates: Candidates, ranked: Ranked) -> None:
         """Divide the beam of a sentence if it has forced words; candidates: (beam_size, candidates) each.
 
-        The one hypothesis with which alternatives begin is not divided.
+        The single first hypothesis of alternatives is not divided.
         """
         first, options = rows[0], self._sequence(slot).job.options
         begins = first is not None and first.state.generated == 0 and options.alternative is not None
@@ -406,13 +405,14 @@ class BeamBatch(RunningBatch[BeamSequence]):
         self._positions[:count] += 1
 
     def _copy_parents(self, rows: np.ndarray, parents: np.ndarray) -> np.ndarray:
-        """Copy the past of each parent for all its children but the first; returns the rows of the new ranks.
+        """Copy the past of each parent for all its children but the first. Returns the rows of the new ranks.
 
         rows, parents and the result: (slots, beam_size), see `assign_rows`
         """
         assigned, (slots, sources, targets) = assign_rows(rows, parents)
         if len(slots):
-            # The step has already written the position of its token: a past is one longer than the decided tokens.
+            # The step has already written the position of its token, so that a past is one longer than the decided
+            # tokens.
             lengths = self._positions[slots, 0] + 1
             longest = int(lengths.max())
             for history in (self._tokens, self._log_probs):
@@ -422,9 +422,9 @@ class BeamBatch(RunningBatch[BeamSequence]):
         return assigned
 
     def _finish(self, failed: Failures) -> list[JobResult]:
-        """Free the slots of the sequences that failed, are over or at their maximum length; returns their results."""
+        """Free the slots of sequences that failed, are over or have the maximum length, and return their results."""
         results = [self._fail(slot, error) for slot, error in failed.items()]
-        failed.clear()  # the frames of its errors hold it: no reference cycle
+        failed.clear()  # the frames of its errors hold it, which is a reference cycle
         steps, best = self._positions[:, 0].tolist(), self._totals[:, 0].tolist()
         for slot, sequence in enumerate(self._sequences):
             if sequence is None:
@@ -436,22 +436,21 @@ class BeamBatch(RunningBatch[BeamSequence]):
                         self._add_live(slot, sequence)
                     found = sequence.best(sequence.job.options.num_hypotheses)
                     results.append((self._release(slot), found))
-            except Exception as error:  # of this sentence alone
+            except Exception as error:  # an error of this sentence alone
                 results.append(self._fail(slot, error))
         return results
 
     def _add_live(self, slot: int, sequence: BeamSequence) -> None:
         """Add the live hypotheses, cut at the maximum length, to their sequence."""
         steps = self._positions[slot, 0]
-        for place, total in enumerate(self._totals[slot].tolist()):
+        for rank, total in enumerate(self._totals[slot].tolist()):
             if total > -math.inf:
-                row = self._rows[slot, place]
+                row = self._rows[slot, rank]
                 tokens, log_probs = self._tokens[slot, row, :steps], self._log_probs[slot, row, :steps]
-                sequence.add(place, tokens, log_probs, total, finished=False)
+                sequence.add(rank, tokens, log_probs, total, finished=False)
 
 
 def _slots_with_nan(log_probs: np.ndarray) -> Failures:
-    """The slots with a NaN in log_probs (slots, beam_size, candidates)."""
     if not math.isnan(log_probs.sum()):
         return {}
     return dict.fromkeys(np.flatnonzero(np.isnan(log_probs).any(axis=(1, 2))).tolist())

@@ -1,6 +1,6 @@
-"""The choice of the next token of one row from its logits: drawn at random, or under the rules of its request.
+"""The choice of the next token of one row from its logits: sampled, or under the rules of its request.
 
-Drawing takes a few passes over the vocabulary, which is not sorted.
+Sampling takes a few passes over the vocabulary, which is not sorted.
 """
 
 from __future__ import annotations
@@ -16,17 +16,17 @@ from lingon.serving.decoding.rules import Progress, Rules, TokenLimits
 from lingon.serving.decoding.spelling import penalise
 from lingon.text import EOS
 
-SUMMED = 256  # tokens that are added up together
-BINS = 4096  # intervals of probability, of which at most one is sorted
-NEAR = 6.0  # difference of logits; usually a few tokens are so near to the likeliest and have most of the probability
-MOST_SCALED = 1e6  # logit divided by the temperature, for which float32 is exact enough: it rounds by 0.03 at most
+SUMMED = 256  # tokens in one partial sum
+BINS = 4096  # intervals of probability; at most one is sorted
+NEAR = 6.0  # difference of logits to the likeliest token; a few tokens within it have most of the probability
+MOST_SCALED = 1e6  # largest logit divided by the temperature; float32 then rounds by 0.03 at most
 SPREAD = 40.0  # difference of logits that the intervals cover: exp(-40) is below the precision of float64
 
 
 def draw(logits: np.ndarray, sampling: Sampling, step: int) -> int:
-    """Return a token sampled from logits (vocab); one with logit -inf is never drawn; not all may be -inf.
+    """Return a token sampled from logits (vocab). A token with logit -inf is never drawn. Not all may be -inf.
 
-    The token is a function of the logits, the settings, and (seed, stream, step) alone.
+    The token depends only on the logits, the settings, and (seed, stream, step).
     """
     scaled = _scaled(logits, sampling.temperature)
     weights = np.exp(scaled)
@@ -41,7 +41,7 @@ def draw(logits: np.ndarray, sampling: Sampling, step: int) -> int:
 def _scaled(logits: np.ndarray, temperature: float) -> np.ndarray:
     """Return logits (vocab) divided by the temperature, less the highest.
 
-    A tiny temperature leaves the highest at 0 and the others far below, where float32 would overflow.
+    A tiny temperature keeps the highest logit at 0 and the others far below, although float32 would overflow.
     """
     top = logits.max()
     if max(abs(float(top)), 1.0) <= MOST_SCALED * temperature:
@@ -58,7 +58,7 @@ def _total(weights: np.ndarray) -> float:
 
 
 def _at(weights: np.ndarray, share: float) -> int:
-    """Return the index at which the sum of weights passes this share, 0 to 1, of their total."""
+    """Return the index at which the sum of weights exceeds this share, 0 to 1, of their total."""
     blocks = np.cumsum(np.add.reduceat(weights, np.arange(0, len(weights), SUMMED), dtype=np.float64))
     wanted = min(share * blocks[-1], np.nextafter(blocks[-1], 0))
     block = int(np.searchsorted(blocks, wanted, side="right"))
@@ -71,7 +71,7 @@ def _at(weights: np.ndarray, share: float) -> int:
 
 
 def _likeliest(scaled: np.ndarray, amounts: np.ndarray, wanted: float) -> np.ndarray:
-    """Return a mask of the fewest tokens with the highest logits whose amounts come to `wanted`.
+    """Return a mask of the fewest tokens with the highest logits whose amounts sum to `wanted`.
 
     scaled: logits (vocab), the highest is 0; of equal ones, the lower index comes first
     """
@@ -85,17 +85,17 @@ def _likeliest(scaled: np.ndarray, amounts: np.ndarray, wanted: float) -> np.nda
 
 
 def _first(scaled: np.ndarray, amounts: np.ndarray, wanted: float) -> np.ndarray:
-    """Return the indices of these tokens. All are put into intervals by their logit; only the last one is sorted."""
+    """Return the indices of these tokens. All are put into intervals by their logits. Only the last one is sorted."""
     bins = np.minimum(scaled * np.float32(-BINS / SPREAD), BINS - 1).astype(np.int64)
     sums = np.cumsum(np.bincount(bins, weights=amounts, minlength=BINS))
     last = min(int(np.searchsorted(sums, wanted, side="left")), BINS - 1)
-    places = np.flatnonzero(bins == last)
-    places = places[np.argsort(-scaled[places], kind="stable")]
-    before = np.cumsum(amounts[places], dtype=np.float64) - amounts[places] + (sums[last - 1] if last else 0.0)
-    return np.concatenate([np.flatnonzero(bins < last), places[before < wanted]])
+    indices = np.flatnonzero(bins == last)
+    indices = indices[np.argsort(-scaled[indices], kind="stable")]
+    before = np.cumsum(amounts[indices], dtype=np.float64) - amounts[indices] + (sums[last - 1] if last else 0.0)
+    return np.concatenate([np.flatnonzero(bins < last), indices[before < wanted]])
 
 
-BLOCK = 128  # logits of which only the largest is compared at first
+BLOCK = 128  # logits; at first only the largest of a block is compared
 
 
 class Candidates(NamedTuple):
@@ -106,10 +106,10 @@ class Candidates(NamedTuple):
 
 
 class RowState(NamedTuple):
-    """Where a translation is.
+    """The progress of a translation in tokens.
 
     tokens: so far, with the prefix; generated: their number without the prefix
-    remaining: tokens that it may still have, the next one counted
+    remaining: tokens that it may still have, with the next one
     """
 
     progress: Progress
@@ -119,7 +119,7 @@ class RowState(NamedTuple):
 
 
 class TokenBias(NamedTuple):
-    """The part of a soft prefix that one step has: see `lingon.serving.decoding.job.PrefixBias`."""
+    """The bias of one step towards a soft prefix: see `lingon.serving.decoding.job.PrefixBias`."""
 
     token: int
     weight: float
@@ -138,7 +138,7 @@ def bias_of(job: DecodeJob, tokens: Sequence[int]) -> TokenBias | None:
 
 
 class RuledRow:
-    """The logits of a row whose request has rules, (vocab), and the likeliest tokens by the graph.
+    """The logits of a row whose request has rules, (vocab), and the likeliest tokens of the graph.
 
     This object changes the logits.
     """
@@ -154,7 +154,7 @@ class RuledRow:
         self.rules, self.state, self.likeliest = rules, state, likeliest
         self.limits = rules.limits(state.progress, state.tokens, state.generated, state.remaining)
         self._logits = logits[: rules.vocab]
-        # A log-probability is that of the likeliest token and the difference of their logits.
+        # A log-probability is the likeliest token's log-probability plus the difference of their logits.
         self._reference, self._log_prob = self._logits[likeliest.ids[0]], likeliest.log_probs[0]
         self._penalised = rules.repetition_penalty != 1 and len(state.tokens) > 0
         if self._penalised:
@@ -162,10 +162,10 @@ class RuledRow:
         self._bias = bias if bias is not None and self.limits.permits(bias.token) else None
 
     def next(self, sampling: Sampling | None, step: int) -> tuple[int, float, Progress]:
-        """Return the next token of a translation that is not searched, its log-probability, and the progress after it.
+        """Return the next token without beam search, its log-probability, and the progress after it.
 
-        The token is drawn or the likeliest. Where the translation would end without a forced word, the word is begun;
-        it is then completed before anything else.
+        The token is sampled or the likeliest. Where the translation would end without a forced word, the word begins,
+        and its tokens come before all others.
         """
         token, chosen = self._likeliest() if sampling is None else self._sample(sampling, step)
         progress, rules = self.state.progress, self.rules
@@ -175,9 +175,9 @@ class RuledRow:
         return token, chosen, rules.read(progress, token)
 
     def candidates(self, count: int, *, end: bool = True) -> Candidates:
-        """Return the `count` likeliest tokens that the rules permit; end: whether the end token may be one of them.
+        """Return the `count` likeliest permitted tokens; end: whether the end token may be one of them.
 
-        If there is no such token, the end token is the one.
+        If there is no such token, the end token is returned.
         """
         permitted = all(
             self.limits.permits(int(token)) and (end or token != EOS) for token in self.likeliest.ids[:count]
@@ -201,9 +201,9 @@ class RuledRow:
         return Candidates(ids, found)
 
     def alternative(self, wanted: Alternative, count: int) -> Candidates:
-        """Return the one token that an alternative begins with, as the first of `count` candidates.
+        """Return the first token of an alternative as the first of `count` candidates.
 
-        All others have a log-probability of -inf, and so has that one if there is no such token.
+        All others have a log-probability of -inf. That one has it too if there is no such token.
         """
         found = self.candidates(max(wanted.rank + 1, count), end=not self.rules.lacks_words(self.state.progress))
         ids, log_probs = found.ids[:count].copy(), np.full(count, -np.inf, np.float32)
@@ -214,7 +214,7 @@ class RuledRow:
         return Candidates(ids, log_probs)
 
     def advancing(self) -> list[int]:
-        """Return the tokens that bring in a missing forced word and that the rules permit."""
+        """Return the permitted tokens that continue or begin a missing forced word."""
         assert self.rules.forced is not None
         return [
             token for token in self.rules.forced.advancing(self.state.progress.forced) if self.limits.permits(token)
@@ -226,7 +226,7 @@ class RuledRow:
         return found if self._bias is None else self._bias.applied(ids, found)
 
     def allowed(self) -> np.ndarray:
-        """Return the logits, (vocab), -inf where the rules permit no token."""
+        """Return the logits, (vocab), with -inf for tokens that the rules forbid."""
         return restricted(self._logits, self.limits)
 
     def _likeliest(self) -> tuple[int, float]:
@@ -253,7 +253,7 @@ class RuledRow:
 
 
 def log_prob(logits: np.ndarray, token: int, likeliest: Candidates) -> float:
-    """Return the log-probability of a token under logits (vocab), of which the likeliest token is known."""
+    """Return the log-probability of a token under logits (vocab); likeliest: the known likeliest tokens."""
     return float((logits[token] - logits[likeliest.ids[0]]) + likeliest.log_probs[0])
 
 
@@ -272,12 +272,12 @@ def restricted(logits: np.ndarray, limits: TokenLimits) -> np.ndarray:
 def largest(logits: np.ndarray, count: int) -> np.ndarray:
     """Return the indices of the `count` largest logits, the largest first; of equal ones, the lower index first.
 
-    logits: (vocab), -inf for tokens that are not permitted; if too few are, others fill the end of the result
+    logits: (vocab), -inf for forbidden tokens; if too few are permitted, others fill the end of the result
     """
     tops = np.maximum.reduceat(logits, np.arange(0, len(logits), BLOCK))
     if len(tops) < count:
         tops = logits
-    # At least `count` logits are as large as the count-th largest of the blocks.
+    # At least `count` logits are as large as the count-th largest block maximum.
     least = np.partition(tops, len(tops) - count)[len(tops) - count]
     found = np.flatnonzero(logits >= least if least > -np.inf else logits > -np.inf)
     found = found[np.argsort(-logits[found], kind="stable")[:count]]

@@ -1,4 +1,4 @@
-"""Batches of greedy search: one row per sentence; the next token is the likeliest, a sampled one, or the prefix's."""
+"""Batches of greedy search: one row per sentence. The next token is the likeliest, a sampled one, or the prefix's."""
 
 from __future__ import annotations
 
@@ -25,8 +25,8 @@ class GreedySequence:
     max_steps: the number of steps after which it is cut
     takes_best: whether all further tokens are the likeliest ones: the prefix is complete, tokens are not sampled, and
         there are no rules
-    progress: for the rules of the request, if it has any
-    log_probs: of each of tokens; 0 in the prefix
+    progress: state of the rules of the request, if it has any
+    log_probs: log-probability of each token; 0 in the prefix
     """
 
     job: DecodeJob
@@ -38,15 +38,15 @@ class GreedySequence:
 
 
 class GreedyBatch(RunningBatch[GreedySequence]):
-    """A batch in which every sentence has one hypothesis; a step copies nothing of the past.
+    """A batch in which every sentence has one hypothesis. A step copies nothing of the past.
 
-    Tokens are in plain lists: after the graph of a step the caches are cold, and some 20 calls of NumPy on 32 numbers
-    took twice as long as a loop over them.
+    Tokens are in plain lists. After the graph of a step the caches are cold, and some 20 calls of NumPy on 32 numbers
+    take twice as long as a loop over them.
     """
 
     def __init__(self, buffers: Buffers, shape: BatchShape) -> None:
         super().__init__(buffers, shape)
-        self._feeding = buffers if isinstance(buffers, GreedyBuffers) else None
+        self._greedy_buffers = buffers if isinstance(buffers, GreedyBuffers) else None
 
     def step(self) -> list[JobResult]:
         """Decide one more token of every sentence, or several if the buffers can and all tokens are the likeliest."""
@@ -70,7 +70,7 @@ class GreedyBatch(RunningBatch[GreedySequence]):
                         continue
                     tokens[slot] = token
                 results += self._read(slot, sequence, (token,), (chosen,))
-            except Exception as error:  # of this sentence alone
+            except Exception as error:  # an error of this sentence alone
                 results.append(self._fail(slot, error))
         self._next[:count, 0] = tokens
         self._positions[:count] += 1
@@ -78,7 +78,7 @@ class GreedyBatch(RunningBatch[GreedySequence]):
 
     def _steps_at_once(self) -> int:
         """Return the number of steps that the buffers may take before the tokens are read."""
-        if self._feeding is None:
+        if self._greedy_buffers is None:
             return 1
         longest = 0
         for each in self._sequences:
@@ -86,12 +86,12 @@ class GreedyBatch(RunningBatch[GreedySequence]):
             if not each.takes_best:
                 return 1
             longest = max(longest, len(each.tokens))
-        return min(self._feeding.most_steps, self._capacity - longest)
+        return min(self._greedy_buffers.most_steps, self._capacity - longest)
 
     def _several_steps(self, steps: int) -> list[JobResult]:
-        """Decide some tokens of every sentence, each the likeliest one."""
-        assert self._feeding is not None
-        found = self._feeding.greedy_steps(len(self._sequences), steps)
+        """Decide several tokens of every sentence, each the likeliest one."""
+        assert self._greedy_buffers is not None
+        found = self._greedy_buffers.greedy_steps(len(self._sequences), steps)
         self.steps = len(found.tokens)
         results: list[JobResult] = []
         of_slots = zip(
@@ -101,16 +101,16 @@ class GreedyBatch(RunningBatch[GreedySequence]):
             assert sequence is not None
             try:
                 results += self._read(slot, sequence, tokens, log_probs)
-            except Exception as error:  # of this sentence alone
+            except Exception as error:  # an error of this sentence alone
                 results.append(self._fail(slot, error))
         return results
 
     def _read(
         self, slot: int, sequence: GreedySequence, tokens: Sequence[int], log_probs: Sequence[float]
     ) -> list[JobResult]:
-        """Continue a sentence with tokens, until it ends; returns its result then.
+        """Continue a sentence with tokens. If it ends, return its result.
 
-        The job alone decides which token is the last, so that a batch changes nothing.
+        Only the job decides which token is the last, so that a batch changes nothing.
         """
         job, own = sequence.job, sequence.tokens
         for token, chosen in zip(tokens, log_probs, strict=True):
@@ -157,7 +157,7 @@ class GreedyBatch(RunningBatch[GreedySequence]):
         return token, chosen
 
     def _finish(self, slot: int, sequence: GreedySequence) -> JobResult:
-        """Free the slot of a sequence that is complete; returns its result."""
+        """Free the slot of a complete sequence and return its result."""
         job, log_probs = sequence.job, sequence.log_probs
         finished = sequence.tokens[-1] == EOS
         tokens = sequence.tokens[:-1] if finished else sequence.tokens

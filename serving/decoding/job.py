@@ -17,19 +17,19 @@ _numbers = itertools.count()
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sampling:
-    """How tokens are sampled. The random numbers are a function of (seed, stream, step)."""
+    """The settings of sampling. The random numbers are a function of (seed, stream, step)."""
 
-    temperature: float = 1.0  # divides the logits
-    top_k: int = 0  # tokens; 0 is all
+    temperature: float = 1.0  # divisor of the logits
+    top_k: int = 0  # tokens; 0 means all
     top_p: float = 1.0  # probability of the nucleus
     seed: int = 0
-    stream: int = 0  # of random numbers; differs between the texts of a request and the hypotheses of a text
+    stream: int = 0  # random stream; differs between the texts of a request and the hypotheses of a text
 
 
 class Alternative(NamedTuple):
-    """The token after the prefix: the one of this rank, from 0, if it is likely enough.
+    """The choice of the token after the prefix by its rank, from 0, if it is likely enough.
 
-    min_probability: of a token that is not the likeliest; one that is less likely has no translation
+    min_probability: least probability of a token other than the likeliest; below it there is no translation
     """
 
     rank: int
@@ -40,7 +40,7 @@ class PrefixBias(NamedTuple):
     """A soft prefix: a mixture with the distribution of the model (Arivazhagan et al. 2020, section 4.2).
 
     While a hypothesis begins with these tokens, the next of them has the probability (1 - weight) p + weight, and any
-    other token (1 - weight) p, where p is that of the model.
+    other token (1 - weight) p, where p is the probability of the model.
     """
 
     tokens: tuple[int, ...]
@@ -48,32 +48,32 @@ class PrefixBias(NamedTuple):
 
 
 def ended_hypotheses(beam_size: int, patience: float) -> int:
-    """Return the ended hypotheses that beam search compares its live ones with.
+    """Return the number of ended hypotheses that beam search compares with its live ones.
 
     Kasai et al. 2022, "A Call for Clarity in Beam Search: How It Works and When It Stops", section 3: the patience
-    factor scales the number of beam_size, which is that of a factor of 1.
+    factor multiplies beam_size.
     """
     return max(math.floor(beam_size * patience + 0.5), 1)
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Options:
-    """How one sentence is translated; the values are already checked against the limits of the model."""
+    """The options of one sentence, already checked against the limits of the model."""
 
     beam_size: int = 1
-    num_hypotheses: int = 1  # at most those that the search ends with, see `enough`
+    num_hypotheses: int = 1  # hypotheses; at most as many as the search ends with, see `enough`
     length_penalty: float = 0.0  # score = log-probability / length ** length_penalty; length includes the end token
     max_output_tokens: int = 256  # includes the end token, excludes the prefix
     sampling: Sampling | None = None  # requires beam_size 1
-    shortlist: bool = False  # choose among the target pieces of the source only; requires no sampling and no rules
-    rules: Rules | None = None  # what the translation must have or must not have
-    cut_loops: bool = False  # end a greedy translation that repeats itself; requires no sampling and no rules
+    shortlist: bool = False  # whether only target pieces of the source are chosen; requires no sampling and no rules
+    rules: Rules | None = None  # words that the translation must have or must not have
+    cut_loops: bool = False  # whether a repeating greedy translation ends; requires no sampling and no rules
     patience: float = 1.0  # see `ended_hypotheses`
-    alternative: Alternative | None = None  # which token follows the prefix; requires rules and no sampling
+    alternative: Alternative | None = None  # the token after the prefix; requires rules and no sampling
 
     @property
     def enough(self) -> int:
-        """The ended hypotheses that the best live one must not exceed when beam search stops.
+        """The number of ended hypotheses at which beam search stops if the best live one cannot exceed them.
 
         Without a length penalty scores only fall, so that num_hypotheses are enough.
         """
@@ -88,7 +88,7 @@ class Options:
 
     @property
     def restricts(self) -> bool:
-        """Whether the request restricts its translations; text that is sampled is valid UTF-8 in any case."""
+        """Whether the request restricts its translations. Sampled text is always restricted to valid UTF-8."""
         return self.rules is not None and (self.rules.restricts or self.sampling is None)
 
     @property
@@ -102,10 +102,10 @@ class Hypothesis:
     """A translation in tokens.
 
     tokens: without begin and end token, the prefix first
-    log_probs: of each of tokens, 0 in the prefix; then, if finished, of the end token
+    log_probs: log-probability of each token, 0 in the prefix, and if finished of the end token
     score: sum of log_probs / generated length ** length_penalty
     finished: whether the model ended it; False if it reached its maximum length
-    missing: number of forced words that it does not have
+    missing: number of missing forced words
     """
 
     tokens: tuple[int, ...]
@@ -116,7 +116,7 @@ class Hypothesis:
 
     @property
     def rank_key(self) -> tuple[int, float]:
-        """The key by which hypotheses are sorted, best first: those that lack forced words come last."""
+        """The sort key of hypotheses, best first. Hypotheses that lack forced words come last."""
         return self.missing, -self.score
 
 
@@ -126,9 +126,9 @@ Hypotheses = tuple[Hypothesis, ...]
 
 @dataclass(slots=True)
 class PhaseTimes:
-    """When the phases of a job began and when the job ended, in seconds of `time.monotonic`.
+    """The times of the phases of a job, in seconds of `time.monotonic`.
 
-    submitted: when the caller submitted the job; set by the caller, the other times by the thread of the engine
+    submitted: when the caller submitted the job; set by the caller, the others by the engine's thread
     started: when the encoder, or the scorer, began
     encoded: when the encoder finished and decoding began
     """
@@ -141,22 +141,21 @@ class PhaseTimes:
 
 @dataclass(eq=False, kw_only=True, slots=True)
 class _QueuedJob:
-    """What the engine needs of every job.
+    """The fields of every job.
 
-    source_ids: token ids of the source, as the tokenizer of the model frames them
-    follow_up: whether the work of its request has begun, which asks for it; such a job is neither dropped from a full
-        queue nor rejected because of its deadline
-    deadline: in seconds of `time.monotonic`; None if there is none
+    source_ids: token ids of the source, framed by the tokenizer of the model
+    follow_up: whether earlier work of its request caused it; such a job is neither dropped from a full queue nor
+        rejected because of its deadline
+    deadline: seconds of `time.monotonic`, or None
     caller, call: the caller and the number of the call; queuing is fair between callers, and between the calls of one
     phase_times: filled in by the engine if given
-    party: with which it is served fairly beside others: its caller, unless the engine says otherwise, see
-        `lingon.serving.engine.policy`
-    rows: of a batch that it takes
-    tokens: that are known: those of its source, and of the target that it scores
+    party: unit of fair service: its caller, unless the engine changes it, see `lingon.serving.engine.policy`
+    rows: rows that it takes in a batch
+    tokens: known tokens: of its source, and of the target that it scores
     width: tokens of its row in the encoder, or in the scorer, which computes logits of all target tokens
-    cost: in units of `lingon.serving.engine.cost`, which computes it once; 0 until then
-    submitted, started: when the engine took it, and when a worker did, on the clock of the scheduler
-    worker, lane: which have it; None while it is queued, and lane if it never joins one
+    cost: units of `lingon.serving.engine.cost`, which computes it once; 0 until then
+    submitted, started: when the engine accepted it, and when a worker started it, on the clock of the scheduler
+    worker, lane: None while it is queued; lane stays None if it never joins one
     """
 
     source_ids: tuple[int, ...]
@@ -183,8 +182,8 @@ class DecodeJob(_QueuedJob):
 
     prefix: target tokens with which the translation begins
     bias: towards further tokens, after the prefix; requires rules
-    hidden: the first tokens of the prefix that are not part of the translation: they name its language
-    on_tokens: called with every token once it is decided, for streaming greedy jobs; on the thread of the engine
+    hidden: the number of first tokens of the prefix that only name its language
+    on_tokens: called with every decided token, for streaming greedy jobs; on the thread of the engine
     on_done: called once, with the hypotheses (best first) or the error that ended the job; on the thread of the engine
     """
 
@@ -200,9 +199,9 @@ class DecodeJob(_QueuedJob):
         self.tokens = self.width = len(self.source_ids)
 
     def biased_token(self, tokens: Sequence[int]) -> int | None:
-        """Return the token of the soft prefix that a hypothesis may have next; None after its end, or off it.
+        """Return the next token of the soft prefix for a hypothesis, or None after its end or off it.
 
-        tokens: of the hypothesis, the prefix first
+        tokens: tokens of the hypothesis, the prefix first
         """
         if self.bias is None:
             return None
@@ -221,7 +220,7 @@ class ScoreJob(_QueuedJob):
     """A translation to score.
 
     target_ids: token ids of the translation, without begin and end token
-    on_done: as of DecodeJob, with the scores
+    on_done: as for DecodeJob, with the scores
     attention: the attention matrices to return
     """
 

@@ -1,6 +1,6 @@
-"""The rules of one request, made of its words and bounds, and what they mean for the next token of a hypothesis.
+"""The rules of one request, from its words and bounds, and their effect on the next token of a hypothesis.
 
-Every bound on words is checked first, since compiling them takes time and memory.
+Every bound on words is checked first, because compiling them takes time and memory.
 """
 
 from __future__ import annotations
@@ -27,12 +27,12 @@ from lingon.text import EOS, UNK, Tokenizer, common_length, normalise
 
 
 class ForcedProgress(NamedTuple):
-    """How far a translation has come.
+    """The progress of a translation towards the forced words.
 
     words: the state of the automaton
-    met: the words that its text has, one bit each
+    met: the words in its text, one bit each
     current, taken: the translation ends with the first `taken` tokens of word `current`
-    committed: whether the word has to be completed before anything else
+    committed: whether the word must be completed before anything else
     """
 
     words: int = ROOT
@@ -43,13 +43,13 @@ class ForcedProgress(NamedTuple):
 
 
 class ForcedWords:
-    """Words that a translation has to have in its text.
+    """Words that the text of a translation must have.
 
-    A word is there as soon as its characters are, whichever pieces spell them. To bring it in, its own tokens are used.
+    A word is present as soon as its characters are, in any pieces. The engine adds it with its own tokens.
     """
 
     def __init__(self, pieces: Pieces, words: Sequence[bytes], tokens: Sequence[tuple[int, ...]]) -> None:
-        """words: in UTF-8, with single spaces inside and none at the ends; tokens: those that spell each word."""
+        """words: UTF-8 with single spaces inside and none at the ends; tokens: the spelling of each word."""
         self._pieces, self.tokens = pieces, tuple(tokens)
         self._words = Automaton(words)
         self._all = (1 << len(words)) - 1
@@ -68,7 +68,6 @@ class ForcedWords:
         return progress.met == self._all
 
     def missing(self, progress: ForcedProgress) -> int:
-        """Return the number of words that the translation does not have."""
         return (self._all ^ progress.met).bit_count()
 
     def tokens_needed(self, progress: ForcedProgress) -> int:
@@ -76,7 +75,7 @@ class ForcedWords:
         return sum(len(tokens) for word, tokens in enumerate(self.tokens) if not progress.met >> word & 1)
 
     def advancing(self, progress: ForcedProgress) -> list[int]:
-        """Return the tokens that continue the current word, or begin a missing one if there is none; ascending."""
+        """Return the tokens that continue the current word, or begin a missing one if there is none, ascending."""
         begun = self.tokens[progress.current][: progress.taken]
         return sorted({self.tokens[word][len(begun)] for word in self._beginning_with(begun, progress.met)})
 
@@ -89,7 +88,7 @@ class ForcedWords:
         return 0, 0
 
     def _beginning_with(self, begin: tuple[int, ...], met: int) -> list[int]:
-        """Return the missing words whose tokens begin with these and go on."""
+        """Return the missing words whose tokens begin with these and continue."""
         return [
             word
             for word, tokens in enumerate(self.tokens)
@@ -102,14 +101,14 @@ _NONE = TokenSet.of([])
 
 
 class Progress(NamedTuple):
-    """What the rules have to know of the text of a hypothesis."""
+    """The state of the text of a hypothesis for the rules."""
 
     spelling: SpellingState
     forced: ForcedProgress = ForcedProgress()
 
 
 class TokenLimits(NamedTuple):
-    """Which tokens may come next: none of `banned`; if `only` is not None, nothing but these."""
+    """The permitted next tokens: none of `banned`, and if `only` is not None, only tokens in it."""
 
     banned: list[TokenSet]
     only: TokenSet | None = None
@@ -123,12 +122,12 @@ class TokenLimits(NamedTuple):
 
 @dataclass(frozen=True, kw_only=True, eq=False, slots=True)
 class Rules:
-    """How a request restricts its translations; `lingon.translation.v1.DecodingOptions` defines each rule.
+    """The restrictions of a request. `lingon.translation.v1.DecodingOptions` defines each rule.
 
-    vocab: number of target pieces; what logits have beyond is padding
-    min_tokens: generated tokens before which a translation does not end, the end token counted
-    no_repeat_ngram: size of the n-grams that are not repeated; 0 is none
-    repetition_penalty: see `penalise`; 1 is none
+    vocab: number of target pieces; further logits are padding
+    min_tokens: smallest number of generated tokens, with the end token
+    no_repeat_ngram: size of the n-grams that are not repeated; 0 means none
+    repetition_penalty: see `penalise`; 1 means none
     """
 
     spelling: Spelling
@@ -140,7 +139,7 @@ class Rules:
 
     @property
     def restricts(self) -> bool:
-        """Whether there is a rule beyond that of valid UTF-8."""
+        """Whether there is a rule in addition to valid UTF-8."""
         numbers = self.min_tokens > 1 or self.no_repeat_ngram > 0 or self.repetition_penalty != 1
         return numbers or self.forced is not None or self.spelling.has_words
 
@@ -156,19 +155,19 @@ class Rules:
         return progress
 
     def read(self, progress: Progress, token: int) -> Progress:
-        """Return the progress after another token; of the end token, the same."""
+        """Return the progress after another token. The end token does not change it."""
         if token == EOS:
             return progress
         forced = self.forced.read(progress.forced, token) if self.forced else progress.forced
         return Progress(self.spelling.read(progress.spelling, token), forced)
 
     def limits(self, progress: Progress, tokens: Sequence[int], generated: int, remaining: int) -> TokenLimits:
-        """Return which tokens may come next.
+        """Return the limits of the next token.
 
         tokens: of the translation so far, with its prefix; generated: their number without the prefix
-        remaining: tokens that the translation may still have, the next one counted
+        remaining: tokens that the translation may still have, with the next one
 
-        If no token is left, the translation ends: a rule that forbids the end token then yields.
+        If no token is left, the translation ends, even if a rule forbids the end token.
         """
         repeated = repeating(tokens, self.no_repeat_ngram) if self.no_repeat_ngram else _NONE
         if self.lacks_words(progress):
@@ -178,7 +177,7 @@ class Rules:
                 allowed = self._allowed(progress, repeated, remaining, min_tokens=0)
                 if left := [token for token in self.forced.advancing(progress.forced) if allowed.permits(token)]:
                     return TokenLimits([], TokenSet.of(left))
-            if spare > 0 and progress.spelling[0] == BETWEEN:  # a character that is begun has its tokens already
+            if spare > 0 and progress.spelling[0] == BETWEEN:  # an incomplete character already has its tokens
                 remaining = spare
         return self._allowed(progress, repeated, remaining, self.min_tokens - generated)
 
@@ -187,11 +186,11 @@ class Rules:
         return self.forced is not None and not self.forced.is_met(progress.forced)
 
     def _allowed(self, progress: Progress, repeated: TokenSet, remaining: int, min_tokens: int) -> TokenLimits:
-        """Return which tokens may come next, whatever forced words are missing."""
+        """Return the limits of the next token, without those of missing forced words."""
         if progress.spelling[0] != BETWEEN:
             only = self.spelling.continuing(progress.spelling, remaining)
             left = only.members - repeated.members
-            return TokenLimits([], TokenSet.of(left) if left else only)  # a character that is begun is completed
+            return TokenLimits([], TokenSet.of(left) if left else only)  # completes an incomplete character
         banned = [self.spelling.banned(progress.spelling, remaining), repeated]
         return TokenLimits([*banned, _END] if min_tokens > 1 and remaining > 1 else banned)
 
@@ -221,7 +220,7 @@ class Vocabulary:
         no_repeat_ngram: int = 0,
         repetition_penalty: float = 1.0,
     ) -> RequestRules:
-        """Return the rules of a request; forbidden, forced: words as `checked_words` returns them.
+        """Return the rules of a request; forbidden, forced: results of `checked_words`.
 
         Raises InvalidRequest for words that contradict each other, or that the model cannot write, and Unsupported for
         any words if the model writes Moses tokens.
@@ -232,10 +231,10 @@ class Vocabulary:
         words = ForcedWords(
             self.pieces, [word.encode() for word in forced], [self._tokens(word, at) for at, word in enumerate(forced)]
         )
-        for place, word in enumerate(forced):
+        for index, word in enumerate(forced):
             for other, bad in enumerate(forbidden):
                 if bad in word:
-                    message = f"{FORCED_WORDS}[{place}] contains {FORBIDDEN_WORDS}[{other}], so that both cannot hold"
+                    message = f"{FORCED_WORDS}[{index}] contains {FORBIDDEN_WORDS}[{other}], so that both cannot hold"
                     raise InvalidRequest(FORCED_WORDS, message)
         spelled = _spellings(forbidden)
         first = Rules(
@@ -248,14 +247,14 @@ class Vocabulary:
         )
         return RequestRules(self.pieces, first, forbidden, forced)
 
-    def _tokens(self, word: str, place: int) -> tuple[int, ...]:
+    def _tokens(self, word: str, index: int) -> tuple[int, ...]:
         """Return the tokens that spell a forced word."""
         tokens = tuple(self.tokenizer.encode_target(word))
         written = self.tokenizer.decode(tokens)
         if min(tokens, default=0) <= UNK or written.strip() != word or REPLACEMENT in word.encode():
             at = common_length(word, written.strip())
             what = f"has {word[at]!r} at character {at + 1}" if at < len(word) else "has U+FFFD"
-            raise InvalidRequest(FORCED_WORDS, f"{FORCED_WORDS}[{place}] {what}, which the model cannot write")
+            raise InvalidRequest(FORCED_WORDS, f"{FORCED_WORDS}[{index}] {what}, which the model cannot write")
         return tokens
 
 
@@ -280,7 +279,7 @@ class RequestRules:
 
     @cached_property
     def _later(self) -> Rules:
-        """The rules of a part that follows another one: a forbidden word may reach from one to the other."""
+        """The rules of a part that follows another one, because a forbidden word may reach across both."""
         if not any(" " in word for word in self.forbidden):
             return self._first
         return self._first.with_spelling(Spelling(self._pieces, _spellings(self.forbidden), follows=True))
@@ -288,12 +287,12 @@ class RequestRules:
     def check_prefix(self, prefix: str, field: str) -> None:
         """Raise InvalidRequest if a target prefix has a forbidden word."""
         normalised = normalise(prefix)
-        for place, word in enumerate(self.forbidden):
+        for index, word in enumerate(self.forbidden):
             if any(each.decode() in normalised for each in _spellings([word])):
-                raise InvalidRequest(field, f"{field} has {FORBIDDEN_WORDS}[{place}] in it")
+                raise InvalidRequest(field, f"{field} has {FORBIDDEN_WORDS}[{index}] in it")
 
     def check_parts(self, parts: int, field: str) -> None:
-        """Raise InvalidRequest if a text in several parts would need forced words: they belong to one of them."""
+        """Raise InvalidRequest if a text in several parts has forced words, because they belong to one part."""
         if parts > 1 and self.forced:
             message = (
                 f"{field} would be translated in {parts} parts; {FORCED_WORDS} needs a text that the model reads whole"
@@ -301,27 +300,27 @@ class RequestRules:
             raise InvalidRequest(field, message)
 
     def missing(self, text: str) -> list[str]:
-        """Return the forced words that are not in a translation."""
+        """Return the forced words that a translation lacks."""
         spaced = " ".join(text.split())
         return [word for word in self.forced if word not in spaced]
 
 
 def checked_words(words: Sequence[str], field: str, most: int) -> list[str]:
-    """Return the words of a request normalised, each once; raises InvalidRequest, which names the bound.
+    """Return the words of a request, normalised and without duplicates. Raises InvalidRequest, which names the bound.
 
     field: FORBIDDEN_WORDS or FORCED_WORDS
-    most: the number of words that a request may have
+    most: the largest number of words of a request
     """
     if len(words) > most:
         raise InvalidRequest(field, f"{field} must have {most} words at most, got {len(words)}")
-    for place, word in enumerate(words):
+    for index, word in enumerate(words):
         if len(word) > MAX_CHARACTERS:
-            message = f"{field}[{place}] must have 1 to {MAX_CHARACTERS} characters, got {len(word)}"
+            message = f"{field}[{index}] must have 1 to {MAX_CHARACTERS} characters, got {len(word)}"
             raise InvalidRequest(field, message)
     normalised = [normalise(word) for word in words]
-    for place, word in enumerate(normalised):
+    for index, word in enumerate(normalised):
         if not word:
-            raise InvalidRequest(field, f"{field}[{place}] is empty")
+            raise InvalidRequest(field, f"{field}[{index}] is empty")
     characters = sum(len(unicodedata.normalize("NFD", word)) for word in normalised)
     if field == FORBIDDEN_WORDS and characters > MAX_ALL_CHARACTERS:
         raise InvalidRequest(

@@ -1,7 +1,7 @@
-"""Which tokens may come next so that a text is valid UTF-8, without U+FFFD and without forbidden words.
+"""The tokens that may come next in a text of valid UTF-8, without U+FFFD and without forbidden words.
 
-Everything here works on bytes, since a character may be spelled in byte pieces. UTF-8 is self-synchronising: a word is
-in a text if and only if its bytes are in the bytes of the text.
+Everything here works on bytes, because a character may be spelled in byte pieces. UTF-8 is self-synchronising: a word
+is in a text if and only if its bytes are in the bytes of the text.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from lingon.text import FORBIDDEN, UNK, Tokenizer
 
 REPLACEMENT = "\ufffd".encode()
 _SPACES = re.compile(r"\s+")
-_SEPARATOR = b"\n"  # in no text of a piece, where white space is a space
+_SEPARATOR = b"\n"  # not in the text of any piece, where white space is a space
 
 
 class TokenSet(NamedTuple):
@@ -30,7 +30,6 @@ class TokenSet(NamedTuple):
 
     @classmethod
     def of(cls, ids: Iterable[int]) -> TokenSet:
-        """Return the set of these ids."""
         members = frozenset(ids)
         return cls(np.array(sorted(members), np.int64), members)
 
@@ -66,7 +65,7 @@ class Pieces:
 
     @classmethod
     def of(cls, tokenizer: Tokenizer) -> Pieces:
-        """Return the target pieces of a tokenizer; takes 25 ms for a vocabulary of 6,000."""
+        """Return the target pieces of a tokenizer. It takes 25 ms for a vocabulary of 6,000."""
         target = tokenizer.target
         texts, bytes_of = [], {}
         for token, piece in enumerate(tokenizer.target_pieces(range(tokenizer.target_vocab))):
@@ -81,32 +80,32 @@ class Pieces:
         return cls(texts, bytes_of)
 
     def beginning_with(self, begin: bytes) -> list[int]:
-        """Return the tokens whose text begins with these bytes; their last one is below 255."""
+        """Return the tokens whose text begins with these bytes. The last byte is below 255."""
         after = begin[:-1] + bytes([begin[-1] + 1])
         found = self._ids[bisect_left(self._ordered, begin) : bisect_left(self._ordered, after)]
         return [int(token) for token in found]
 
     def containing(self, part: bytes) -> list[int]:
-        """Return the tokens whose text has these bytes in it."""
+        """Return the tokens whose text contains these bytes."""
         found = []
-        place = self._joined.find(part)
-        while place >= 0:
-            token = bisect_right(self._begins, place) - 1
+        index = self._joined.find(part)
+        while index >= 0:
+            token = bisect_right(self._begins, index) - 1
             found.append(token)
             if token + 1 == len(self._begins):
                 break
-            place = self._joined.find(part, self._begins[token + 1])
+            index = self._joined.find(part, self._begins[token + 1])
         return found
 
 
 class Utf8State(NamedTuple):
-    """What may follow the bytes of a character that is not complete: the state after each byte that may come next."""
+    """A state inside an incomplete character: the state after each byte that may come next."""
 
     following: dict[int, int]
 
 
 def _states() -> tuple[Utf8State, ...]:
-    """Return the states of a reader of UTF-8 (RFC 3629, section 4), without U+FFFD; 0 is between two characters."""
+    """Return the states of a reader of UTF-8 (RFC 3629, section 4), without U+FFFD. 0 is between two characters."""
     tail = range(0x80, 0xC0)
     between, one, two, three, e0, ed, ef, efbf, f0, f4 = range(10)
     begin = dict.fromkeys(range(0x80), between) | dict.fromkeys(range(0xC2, 0xE0), one)
@@ -117,12 +116,12 @@ def _states() -> tuple[Utf8State, ...]:
         one: dict.fromkeys(tail, between),
         two: dict.fromkeys(tail, one),
         three: dict.fromkeys(tail, two),
-        e0: dict.fromkeys(range(0xA0, 0xC0), one),  # others would be longer than necessary
-        ed: dict.fromkeys(range(0x80, 0xA0), one),  # others would be surrogates
+        e0: dict.fromkeys(range(0xA0, 0xC0), one),  # other bytes would make an overlong encoding
+        ed: dict.fromkeys(range(0x80, 0xA0), one),  # other bytes would make a surrogate
         ef: dict.fromkeys(tail, one) | {REPLACEMENT[1]: efbf},
         efbf: {byte: between for byte in tail if byte != REPLACEMENT[2]},
-        f0: dict.fromkeys(range(0x90, 0xC0), two),  # others would be longer than necessary
-        f4: dict.fromkeys(range(0x80, 0x90), two),  # others would be beyond U+10FFFF
+        f0: dict.fromkeys(range(0x90, 0xC0), two),  # other bytes would make an overlong encoding
+        f4: dict.fromkeys(range(0x80, 0x90), two),  # other bytes would be beyond U+10FFFF
     }
     return tuple(Utf8State(following[number]) for number in range(10))
 
@@ -140,24 +139,24 @@ ROOT = 0
 
 
 class Automaton:
-    """A state stands for the longest beginning of a word with which the text ends.
+    """An automaton in which a state stands for the longest beginning of a word at the end of the text.
 
-    A run of spaces in the text counts as one. A text that follows another one, which is not known, has further states,
-    which are made when they are reached: they stand for every beginning that may end here as well.
+    A run of spaces in the text counts as one. A text that follows an unknown text has further states, which are made
+    when they are reached. They stand for all beginnings that may end there.
     """
 
     def __init__(self, words: Sequence[bytes]) -> None:
         """words: without spaces at the ends and without two spaces in a row."""
         self.words = tuple(words)
         self._next: list[dict[int, int]] = [{}]
-        self._failure = [ROOT]  # the state of the next shorter beginning with which the text ends as well
-        self._spaced = [False]  # whether a space at the end of the text was read already
-        self._ends: list[int] = [0]  # the words that are complete, one bit each
-        self._inside: list[list[tuple[int, int]]] = [[]]  # words that begin like the state, and the length of it
+        self._failure = [ROOT]  # the state of the next shorter beginning at the end of the text
+        self._spaced = [False]  # whether a space at the end of the text was already read
+        self._ends: list[int] = [0]  # the complete words, one bit each
+        self._inside: list[list[tuple[int, int]]] = [[]]  # words that begin like the state, and its length
         for number, word in enumerate(words):
             self._add(number, word)
         self._link()
-        # The further states: the state of the text alone, and those that it may be in after the other text.
+        # The further states: the state of the text alone, and the possible states after the other text.
         self._further: dict[int, tuple[int, frozenset[int]]] = {}
         self._numbers: dict[tuple[int, frozenset[int]], int] = {}
         self._unused = count(len(self._next))
@@ -184,7 +183,7 @@ class Automaton:
         return any(self._spaced[each] for each in self._all(state))
 
     def rests(self, state: int) -> set[bytes]:
-        """Return what completes a word of which the text ends with a beginning, for all such words."""
+        """Return the remaining bytes of all words of which the text ends with a beginning."""
         found: set[bytes] = set()
         for each in self._all(state):
             while each != ROOT:
@@ -252,18 +251,18 @@ class Automaton:
 LONGEST = 4  # bytes of the longest character
 
 SpellingState = tuple[int, int]
-"""Of the character that is not complete (see UTF8), and of the automaton of the forbidden words."""
+"""The state of the incomplete character (see UTF8), and of the automaton of the forbidden words."""
 
 
 class Spelling:
-    """The tokens that spell what a request allows; what it has found out about a state is kept.
+    """The tokens that spell permitted text. Results are cached by state.
 
-    The promise for each forbidden word: it is not in the text, whichever pieces or bytes would spell it, where a space
-    of the word stands for any run of white space.
+    It guarantees for each forbidden word that it is not in the text in any pieces or bytes. A space of the word stands
+    for any run of white space.
     """
 
     def __init__(self, pieces: Pieces, words: Sequence[bytes] = (), *, follows: bool = False) -> None:
-        """words: forbidden ones in UTF-8, with single spaces inside and none at the ends.
+        """words: forbidden words in UTF-8, with single spaces inside and none at the ends.
 
         follows: whether the text follows another one and a space, so that it must not begin with the end of a word
         """
@@ -271,7 +270,7 @@ class Spelling:
         self._words = Automaton(words)
         self.start: SpellingState = (BETWEEN, self._words.after_other_text() if follows else ROOT)
         self._replacement = frozenset(pieces.containing(REPLACEMENT))
-        self._uncertain = self._replacement.union(pieces.bytes_of)  # without these, any tokens spell valid UTF-8
+        self._uncertain = self._replacement.union(pieces.bytes_of)  # all other tokens spell valid UTF-8
         never = {*FORBIDDEN, *self._replacement}
         never.update(token for token, byte in pieces.bytes_of.items() if byte not in UTF8[BETWEEN].following)
         self._never = never.union(*(pieces.containing(word) for word in words))
@@ -280,7 +279,6 @@ class Spelling:
 
     @property
     def has_words(self) -> bool:
-        """Whether there are forbidden words."""
         return bool(self._words.words)
 
     def has_bytes(self, tokens: Sequence[int]) -> bool:
@@ -288,27 +286,27 @@ class Spelling:
         return not self._uncertain.isdisjoint(tokens)
 
     def character_after(self, character: int, token: int) -> int | None:
-        """Return the state of UTF8 after another token; None if it breaks a character, or has U+FFFD."""
+        """Return the state of UTF8 after another token, or None if it breaks a character, or has U+FFFD."""
         byte = self._pieces.bytes_of.get(token)
         if byte is not None:
             return UTF8[character].following.get(byte)
         return BETWEEN if character == BETWEEN and token not in self._replacement else None
 
     def whole(self, tokens: Sequence[int], prefix: int = 0) -> int:
-        """Return how many of the tokens come before the first character that is broken, not complete, or U+FFFD.
+        """Return the number of tokens before the first character that is broken, incomplete, or U+FFFD.
 
         prefix: the number of tokens at the beginning that count as whole characters
         """
         if not self.has_bytes(tokens):
             return len(tokens)
         whole, character = prefix, BETWEEN
-        for place, token in enumerate(tokens[prefix:], prefix + 1):
+        for index, token in enumerate(tokens[prefix:], prefix + 1):
             following = self.character_after(character, token)
             if following is None:
                 break
             character = following
             if character == BETWEEN:
-                whole = place
+                whole = index
         return whole
 
     def read(self, state: SpellingState, token: int) -> SpellingState:
@@ -319,9 +317,9 @@ class Spelling:
         return character, self._words.read(words, self._pieces.texts[token])[0]
 
     def banned(self, state: SpellingState, remaining: int) -> TokenSet:
-        """Return the tokens that must not come next, between two characters.
+        """Return the forbidden tokens between two characters.
 
-        remaining: tokens that the translation may still have, this one counted
+        remaining: tokens that the translation may still have, with this one
         """
         key = state[1], min(remaining, LONGEST)
         found = self._banned.get(key)
@@ -337,7 +335,7 @@ class Spelling:
         return found
 
     def continuing(self, state: SpellingState, remaining: int) -> TokenSet:
-        """Return the byte pieces that may come next, within a character; there is at least one."""
+        """Return the byte pieces that may come next within a character. There is at least one."""
         key = *state, min(remaining, LONGEST)
         found = self._continuing.get(key)
         if found is None:
@@ -384,7 +382,7 @@ def repeating(tokens: Sequence[int], size: int) -> TokenSet:
 def penalise(logits: np.ndarray, tokens: Sequence[int], penalty: float) -> None:
     """Lower the logits (vocab) of tokens that a translation has, in place.
 
-    Keskar et al. 2019, section 4.1, divide the logit by the penalty. Negative logits are multiplied by it, since a
+    Keskar et al. 2019, section 4.1, divide the logit by the penalty. Negative logits are multiplied by it, because a
     division would raise them.
     """
     chosen = np.unique(np.asarray(tokens, np.int64))

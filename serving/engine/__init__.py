@@ -1,1 +1,1 @@
-"""The queue, the scheduler and the worker threads; it imports of `serving` only `decoding` and `runtime`."""
+"""The queue, the scheduler and the worker threads. Imports only `decoding` and `runtime` of `serving`."""

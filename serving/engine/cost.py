@@ -1,9 +1,9 @@
-"""What work costs an engine. Everything that orders, limits or forecasts work counts in the unit of this module.
+"""The cost of work of an engine. All code that orders, limits or forecasts work counts in the unit of this module.
 
 The unit is the work of one source token of a greedy translation: it is encoded, and one target token is decoded for it.
-`python -m lingon.bench.tools.costs BUNDLE` measures the constants, apart from RESTRICT and FORCE, which follow
-from `bench/results/2026-11-22-choosing.json`. They differ between models: those
-below lie between a model of 5 and one of 60 million parameters.
+`python -m lingon.bench.tools.costs BUNDLE` measures the constants, except RESTRICT and FORCE, which follow from
+`bench/results/2026-11-22-choosing.json`. The constants differ between models. These values lie between a model of 5
+and one of 60 million parameters.
 """
 
 from __future__ import annotations
@@ -14,14 +14,14 @@ from lingon.serving.decoding.job import DecodeJob, Job
 
 ENCODE = 0.4  # units; a source token in the encoder
 DECODE = 0.6  # units; a target token of one row in the decoder
-SCORE = 0.5  # units; a target token in the scorer, which computes the logits of all of them
-SAMPLE = 0.5  # units; a token that is sampled, beyond its decoding
-RESTRICT = 0.4  # units; a token of a request that restricts its translations, beyond its decoding
+SCORE = 0.5  # units; a target token in the scorer, which computes all logits
+SAMPLE = 0.5  # units; a sampled token, beyond its decoding
+RESTRICT = 0.4  # units; a token of a request with restrictions, beyond its decoding
 FORCE = 1.0  # units; a token of a request with forced words, beyond RESTRICT
 
-WINDOW = 0.2  # seconds over which the rate is measured
+WINDOW = 0.2  # seconds; the rate is measured over this time
 TYPICAL_WEIGHT = 0.05  # weight of the latest call in the size of a typical one
-MAX_TYPICAL = 1000  # callers whose typical calls are known
+MAX_TYPICAL = 1000  # callers with a recorded typical call
 RATE_WEIGHT = 0.3  # weight of the latest measurement of the rate
 RUN_WEIGHT = 0.05  # weight of the latest job in the running time of jobs
 
@@ -32,7 +32,7 @@ def token_cost(*, sampled: bool, restricted: bool, forced: bool) -> float:
 
 
 def cost_of(job: Job) -> int:
-    """Return the work of a job in units, at least 1: a translation has as many tokens as the source at most."""
+    """Return the work of a job in units, at least 1. A translation counts at most as many tokens as its source."""
     if not job.cost:
         if isinstance(job, DecodeJob):
             target_tokens = min(len(job.source_ids), job.options.max_output_tokens) + len(job.prefix)
@@ -60,13 +60,13 @@ class CallSize:
 
 
 class TypicalCalls:
-    """The size of the calls of each caller: one with large calls says nothing of those of others."""
+    """The size of a typical call of each caller, because large calls of one caller do not predict those of others."""
 
     def __init__(self) -> None:
         self._sizes: dict[str, CallSize] = {}
 
     def record(self, caller: str, cost: int, tokens: int) -> None:
-        """Count a call in the typical one of its caller."""
+        """Update the typical call of a caller with a call."""
         known = self._sizes.get(caller)
         if known is None:
             if len(self._sizes) >= MAX_TYPICAL:
@@ -77,26 +77,26 @@ class TypicalCalls:
             known.tokens += TYPICAL_WEIGHT * (tokens - known.tokens)
 
     def of(self, caller: str) -> CallSize:
-        """Return the size of a typical call; of a caller that is not known, that of a tiny one."""
+        """Return the size of a typical call of a caller, or a tiny one for an unknown caller."""
         return self._sizes.get(caller, CallSize(0.0, 0.0))
 
 
 class ThroughputEstimator:
-    """Estimates when new work would be done, from the throughput of an engine while its queue is not empty.
+    """A prediction of the end of new work, from the throughput of an engine while its queue is not empty.
 
-    It predicts nothing before it has measured something. The caller passes the time.
+    It predicts nothing before its first measurement. The caller passes the time.
     """
 
     def __init__(self) -> None:
         self._rate: float | None = None  # units started per second
-        self._run: float | None = None  # seconds from the start of a job to its end, for each source token
-        self._since: float | None = None  # seconds; from then on the queue was never empty
-        self._cost = 0.0  # started since then
+        self._run: float | None = None  # seconds from the start of a job to its end, per source token
+        self._since: float | None = None  # seconds; the queue has not been empty since then
+        self._cost = 0.0  # units started since then
 
     def record_start(self, cost: float, now: float, *, more: bool) -> None:
-        """Record that work was started; more: whether the queue still holds work."""
+        """Record the start of work; more: whether the queue still holds work."""
         self._cost += cost
-        if not more:  # from here on the engine may be slow because it lacks work
+        if not more:  # an engine that lacks work may be slow from here on
             self._since, self._cost = None, 0.0
         elif self._since is None:
             self._since, self._cost = now, 0.0
@@ -106,14 +106,14 @@ class ThroughputEstimator:
             self._since, self._cost = now, 0.0
 
     def record_end(self, source_tokens: int, seconds: float) -> None:
-        """Record that a translation ended so many seconds after its start."""
+        """Record the end of a translation, so many seconds after its start."""
         run = seconds / source_tokens
         self._run = run if self._run is None else self._run + RUN_WEIGHT * (run - self._run)
 
     def estimate(self, cost_ahead: float, source_tokens: float) -> float:
-        """Return the seconds until work is done that has work of this cost before it.
+        """Return the seconds until work ends that has work of this cost queued before it.
 
-        source_tokens: of its longest sentence to translate; 0 if it has none
+        source_tokens: tokens of the longest sentence to translate; 0 without one
         """
         wait = cost_ahead / self._rate if self._rate else 0.0
         return wait + (self._run or 0.0) * source_tokens

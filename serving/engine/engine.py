@@ -1,4 +1,4 @@
-"""The engine: takes jobs from any thread and calls back with their outcomes; its workers decode continuously."""
+"""The engine: takes jobs from any thread and calls back with their outcomes. Its workers decode continuously."""
 
 from __future__ import annotations
 
@@ -26,13 +26,13 @@ EXIT_SECONDS = 10.0  # seconds for the workers of all engines to end their last 
 _threads: weakref.WeakKeyDictionary[threading.Thread, Scheduler] = weakref.WeakKeyDictionary()
 """The threads of the workers of all engines, each with its scheduler."""
 
-_threads_lock = threading.Lock()  # held while _threads is read or changed: engines start on any thread
+_threads_lock = threading.Lock()  # guards _threads, because engines start on any thread
 
 
 class Engine:
-    """Decodes continuously: jobs of any length and options share running batches, and join and leave at every step.
+    """A continuous decoder. Jobs of any length and options share running batches, and join and leave at every step.
 
-    Every worker has a thread and running batches of its own. All run one model, and jobs are spread over them.
+    Every worker has its own thread and running batches. All use one model, and jobs are spread over them.
     """
 
     def __init__(
@@ -49,7 +49,7 @@ class Engine:
         ]
 
     def start(self) -> None:
-        """Warm up, then take jobs."""
+        """Warm up and accept jobs."""
         self.warm()
         with _threads_lock:
             _threads.update(dict.fromkeys(self._threads, self.scheduler))
@@ -57,7 +57,7 @@ class Engine:
             thread.start()
 
     def warm(self) -> None:
-        """Run every graph once, so that the first request finds memory and threads ready."""
+        """Run every graph once, so that memory and threads are ready for the first request."""
         ids, lengths = np.array([[EOS, EOS]]), np.array([2])
         encoded = self._runner.encode(ids, lengths)
         width = width_for(2)
@@ -73,7 +73,7 @@ class Engine:
 
     @property
     def attention(self) -> Mapping[AttentionKind, AttentionSize]:
-        """The attention that the model has."""
+        """The kinds of attention of the model, with their sizes."""
         return self._runner.attention
 
     @property
@@ -81,7 +81,7 @@ class Engine:
         """The most bytes of decoder states: all rows with the longest sources, and the empty batches that are kept.
 
         A lane without rows admits the widest beam, even if it exceeds max_rows or the reserve.
-        Rows that a running batch has left are not counted: until the batch ends, their memory stays.
+        The memory of rows that left a running batch stays until the batch ends, and is not counted.
         """
         limits, most_rows = self._runner.limits, self.scheduler.most_rows
         widest = limits.max_beam_size
@@ -92,12 +92,11 @@ class Engine:
 
     @property
     def run_bytes(self) -> int:
-        """About the most bytes that the runs of all workers take at a time."""
+        """About the most bytes that runs of all workers use at the same time."""
         return self._runner.run_bytes * len(self._threads)
 
     @property
     def healthy(self) -> bool:
-        """Whether all workers are alive."""
         return all(thread.is_alive() for thread in self._threads) and not self.scheduler.failed
 
     @property
@@ -107,37 +106,37 @@ class Engine:
 
     @property
     def contended(self) -> bool:
-        """Whether a heavy caller and another one have work, or had a moment ago."""
+        """Whether a heavy caller and another one have work, or had work less than CONTENTION_SECONDS ago."""
         return self.scheduler.contended
 
     @property
     def step_seconds(self) -> float:
-        """Seconds since the start of the longest step that a worker is in."""
+        """Seconds since the start of the longest current step of a worker."""
         now = time.monotonic()
         return max(now - (worker.since or now) for worker in self._workers)
 
     def submit(self, jobs: Sequence[Job]) -> None:
-        """Enqueue all of these jobs of one call or none.
+        """Enqueue all jobs of one call, or none.
 
-        Raises QueueFull, NotBegun and WontFinish for the deadline, Draining after `stop`, EngineLost after the death
-        of a worker.
+        Raises QueueFull, NotBegun and WontFinish for the deadline, Draining after `stop`, EngineLost after the death of
+        a worker.
         """
         self.scheduler.submit(jobs)
 
     def check_texts(self, caller: str, texts: int) -> None:
-        """Raise what `submit` would raise for so many texts of a caller, before any work is done for them."""
+        """Raise what `submit` would raise for so many texts of a caller, before any work on them."""
         self.scheduler.check_texts(caller, texts)
 
     def forecast(self, caller: str) -> Forecast:
-        """Return when a typical call of a caller would begin and be done; infinite if the queue is full for it."""
+        """Return when a typical call of a caller would begin and end, or infinity if it does not fit in the queue."""
         return self.scheduler.forecast(caller)
 
     def cancel(self, jobs: Sequence[Job]) -> None:
-        """End these jobs with Cancelled before the next step; jobs that ended are ignored."""
+        """End these jobs with Cancelled before the next step. Jobs that ended are ignored."""
         self.scheduler.cancel(jobs)
 
     def fail_all(self) -> None:
-        """Fail all jobs with EngineLost, whatever the workers still do, and take no more."""
+        """Fail all jobs with EngineLost without waiting for the workers, and accept no more."""
         self._end_all(lambda: EngineLost(LOST))
 
     def restarted(self) -> Engine:
@@ -148,9 +147,9 @@ class Engine:
         return engine
 
     def stop(self, timeout: float) -> bool:
-        """Take no more jobs, finish the present ones within timeout seconds, then cancel the rest.
+        """Accept no more jobs, wait for the present ones up to timeout seconds, then cancel the rest.
 
-        Returns whether all jobs ended by themselves.
+        Returns whether all jobs ended without a cancel.
         """
         finished, end = self.scheduler.stop(timeout), time.monotonic() + JOIN_SECONDS
         for thread in self._threads:
@@ -161,7 +160,7 @@ class Engine:
         return finished
 
     def _end_all(self, make: Callable[[], RequestError]) -> None:
-        """make: returns a new error for each job, because an error that is raised keeps its traceback."""
+        """make: returns a new error for each job, because a raised error keeps its traceback."""
         for job in self.scheduler.take_all():
             error = make()
             self._observer.ended(error.reason, 0)
@@ -169,24 +168,24 @@ class Engine:
 
 
 def worker_threads() -> list[int]:
-    """Return the system's ids of the threads of all workers of this process."""
+    """Return the native thread ids of all workers of this process."""
     with _threads_lock:
         return [thread.native_id for thread in _threads if thread.is_alive() and thread.native_id is not None]
 
 
 def any_worker_alive() -> bool:
-    """Whether a worker of any engine of this process has not ended, because it still runs a graph."""
+    """Return whether a worker of any engine of this process is alive, because it still runs a graph."""
     return bool(worker_threads())
 
 
 def _stop_all() -> None:
-    """Cancel the jobs of all engines, and wait until their workers have ended.
+    """Cancel the jobs of all engines and wait until their workers have ended.
 
-    Python ends a daemon thread when it returns from a graph to the interpreter that ends. This unwinds the C++ code of
-    the graph, which ends the process with SIGABRT.
+    Python ends a daemon thread that returns from a graph at exit. Unwinding the C++ code of the graph then ends the
+    process with SIGABRT.
     """
     with _threads_lock:
-        # After a fork none is alive, and a scheduler may be locked for ever.
+        # After a fork no thread is alive, and the lock of a scheduler may be held forever.
         alive = {thread: scheduler for thread, scheduler in _threads.items() if thread.is_alive()}
     for scheduler in {*alive.values()}:
         scheduler.stop(0)

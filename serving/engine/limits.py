@@ -1,4 +1,4 @@
-"""The limits of an engine, and of a worker by its memory. Light to import: settings take their defaults from here."""
+"""The limits of an engine, and of a worker by its memory. Fast to import, because settings use these defaults."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from lingon.errors import SettingsError
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class EngineLimits:
-    """How much work an engine queues, and how much it decodes together."""
+    """Bounds of the queue of an engine, and of the work that it decodes together."""
 
     max_queue_texts: int = 1024  # sentences
-    max_queue_tokens: int = 65_536  # of sources, and of targets to score
+    max_queue_tokens: int = 65_536  # tokens of sources, and of targets to score
     max_rows: int = 64  # sentences times beam size, over all workers
-    spread: int = 16  # sentences; from this number on, or that of the runner, every worker gets a share, see `Runner`
-    max_attention_weights: int = 2**19  # of all matrices that a request returns: 2 MiB, see the proto file
+    spread: int = 16  # sentences; from this number or the runner's on, work is spread over workers, see `Runner`
+    max_attention_weights: int = 2**19  # weights in all matrices of a result: 2 MiB, see the proto file
     max_batch_tokens: int = 1024  # tokens of one encoder run, padding included; larger runs leave the CPU's caches
 
     def __post_init__(self) -> None:
@@ -26,12 +26,12 @@ class EngineLimits:
                 raise SettingsError(f"{each.name} must be at least 1, got {getattr(self, each.name)}")
 
 
-RECOVERY_SECONDS = 60.0  # seconds after a lack of memory for which a worker decodes less together, at least
+RECOVERY_SECONDS = 60.0  # seconds; shortest time of lower limits after a lack of memory
 
 
 @dataclass(slots=True)
 class MemoryLimits:
-    """How much a worker decodes together: as much as the engine allows, or less after a lack of memory.
+    """The most work that a worker decodes together: the engine's limits, or lower ones after a lack of memory.
 
     Times are in seconds of one clock.
     """
@@ -39,30 +39,29 @@ class MemoryLimits:
     engine: EngineLimits
     rows: int = field(init=False)
     batch_tokens: int = field(init=False)
-    lacked: float = field(init=False)  # time of the latest lack of memory; infinitely long ago without one
+    lacked: float = field(init=False)  # time of the latest lack of memory; minus infinity without one
 
     def __post_init__(self) -> None:
         self.restore()
 
     def halve_rows(self, now: float) -> None:
-        """Halve the rows, because there was no memory for a step or for the states of a batch."""
+        """Halve the rows, because a step or the states of a batch lacked memory."""
         self.rows, self.lacked = max(self.rows // 2, 1), now
 
     def halve_tokens(self, now: float) -> None:
-        """Halve the tokens of a run of the encoder, because there was no memory for one."""
+        """Halve the tokens of a run of the encoder, because a run lacked memory."""
         self.batch_tokens, self.lacked = max(self.batch_tokens // 2, 1), now
 
     @property
     def lowered(self) -> bool:
-        """Whether limits were halved."""
         return self.lacked > -math.inf
 
     def may_rise(self, now: float) -> bool:
-        """Whether limits were halved, the last one a while ago."""
+        """Return whether limits were halved, the last one RECOVERY_SECONDS ago or longer."""
         return self.lowered and self.lacked < now - RECOVERY_SECONDS
 
     def restore(self) -> None:
-        """Return to the limits of the engine."""
+        """Restore the limits of the engine."""
         self.rows, self.batch_tokens, self.lacked = self.engine.max_rows, self.engine.max_batch_tokens, -math.inf
 
 

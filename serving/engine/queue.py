@@ -1,4 +1,4 @@
-"""The queue of an engine: its limits, its fairness between parties and calls, and which call it drops when it is full.
+"""The queue of an engine: its limits, its fairness between parties and calls, and which calls a full queue drops.
 
 Works on plain numbers, without tensors, threads or a clock.
 """
@@ -14,12 +14,12 @@ from lingon.errors import QueueFull
 from lingon.serving.decoding.job import Job
 from lingon.serving.engine.cost import cost_of
 from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.engine.policy import FairQueue, Party, giving_way
+from lingon.serving.engine.policy import FairQueue, Party, key_to_evict
 
 
 @dataclass(slots=True)
 class _Call:
-    """The queued jobs of one call, the longest first; started: whether one of its jobs was admitted."""
+    """The queued jobs of one call, the longest first; started: whether one of them was admitted."""
 
     jobs: dict[int, Job] = field(default_factory=dict)
     cost: int = 0
@@ -35,7 +35,6 @@ class _PartyQueue:
         self._order: FairQueue[int] = FairQueue()
 
     def add(self, job: Job) -> None:
-        """Enqueue a job."""
         call = self.calls.get(job.call)
         if call is None:
             call = self.calls[job.call] = _Call(started=job.follow_up)
@@ -45,7 +44,6 @@ class _PartyQueue:
         self.cost += job.cost
 
     def remove(self, job: Job) -> None:
-        """Remove a job."""
         call = self.calls[job.call]
         call.cost -= job.cost
         self.cost -= job.cost
@@ -55,7 +53,6 @@ class _PartyQueue:
             self._order.leave(job.call)
 
     def next(self) -> Job:
-        """Return the job to admit next."""
         return next(iter(self.calls[self._order.next()].jobs.values()))
 
     def start(self, job: Job) -> None:
@@ -64,15 +61,15 @@ class _PartyQueue:
         self.calls[job.call].started = True
 
     def waiting_calls(self) -> Iterator[list[Job]]:
-        """Yield the jobs of each call of which none was admitted, the latest call first."""
+        """Yield the jobs of each call without an admitted job, the latest call first."""
         return (list(call.jobs.values()) for call in reversed(self.calls.values()) if not call.started)
 
     def cost_before(self, cost: int) -> int:
-        """Return the cost that is served before a new call of this cost is done."""
+        """Return the cost that is served before a new call of this cost ends."""
         return sum(min(call.cost, cost) for call in self.calls.values())
 
     def most_cost_before(self, cost: float) -> float:
-        """Return an upper bound of `cost_before` that takes no loop over the calls; exact if all have one cost."""
+        """Return an upper bound of `cost_before` without a loop over the calls. It is exact if all have one cost."""
         return min(self.cost, len(self.calls) * cost)
 
 
@@ -83,7 +80,7 @@ class Queue:
     one (longest queue drop: Suter, Lakshman, Stiliadis, Choudhury: Design Considerations for Supporting TCP with
     Per-flow Queueing, 1998).
 
-    rows, tokens, cost: those of all queued jobs, see `lingon.serving.decoding.job`; no job has none of them
+    rows, tokens, cost: sums over all queued jobs, see `lingon.serving.decoding.job`
     """
 
     def __init__(self, limits: EngineLimits) -> None:
@@ -97,9 +94,9 @@ class Queue:
         return len(self._jobs)
 
     def make_room(self, jobs: Sequence[Job]) -> list[Job]:
-        """Return the jobs to drop so that these jobs of one call fit; raises QueueFull if they do not fit.
+        """Return the jobs to drop so that these jobs of one call fit. Raises QueueFull if they cannot fit.
 
-        Follow-up jobs take half of the queue at most, and try again later: they cannot be dropped for another caller.
+        Follow-up jobs use at most half of the queue, and are submitted again later, because they drop no other jobs.
         """
         half_full = (
             2 * len(self._jobs) > self._limits.max_queue_texts or 2 * self.tokens > self._limits.max_queue_tokens
@@ -124,33 +121,33 @@ class Queue:
         return dropped
 
     def check_texts(self, caller: str, texts: int) -> None:
-        """Raise QueueFull if `make_room` would for any texts, so that no work is spent on what is refused anyway."""
+        """Raise QueueFull if `make_room` would for any texts, before work is spent on texts that are refused later."""
         most = self._limits.max_queue_texts
-        if texts > most or len(self._jobs) + texts <= most:  # more than `most` are refused for good
+        if texts > most or len(self._jobs) + texts <= most:  # more than `most` are refused permanently
             return
         own = self._parties[caller].cost if caller in self._parties else 0
-        if giving_way(self._parties, lambda party: self._parties[party].cost, own) is None:
+        if key_to_evict(self._parties, lambda party: self._parties[party].cost, own) is None:
             raise self._too_many(texts)
 
     def cost_before(self, jobs: Sequence[Job]) -> float:
-        """Return the cost that is served before these jobs of one call are done, their own included."""
+        """Return the cost that is served before these jobs of one call end, their own included."""
         own = sum(map(cost_of, jobs))
         party = jobs[0].party
         queue = self._parties.get(party)
         return self._with_others(party, own + (queue.cost_before(own) if queue else 0))
 
     def most_cost_before(self, party: Party, cost: float) -> float:
-        """Return at least the cost that is served before a new call of this cost is done, its own included."""
+        """Return at least the cost that is served before a new call of this cost ends, its own included."""
         queue = self._parties.get(party)
         return self._with_others(party, cost + (queue.most_cost_before(cost) if queue else 0.0))
 
     def _with_others(self, party: Party, cost: float) -> float:
-        """Return a cost of a party with that which the others have in the meantime."""
+        """Return a cost of a party, plus the cost that the others receive meanwhile."""
         others = (queue.cost for other, queue in self._parties.items() if other != party)
         return cost + sum(min(other, cost) for other in others)
 
     def add(self, jobs: Sequence[Job]) -> None:
-        """Enqueue the jobs of one call, the longest first, because it decides when the call is answered."""
+        """Enqueue the jobs of one call, the longest first, because it decides when the call ends."""
         for job in sorted(jobs, key=attrgetter("tokens"), reverse=True) if len(jobs) > 1 else jobs:
             cost = job.cost or cost_of(job)
             queue = self._parties.get(job.party)
@@ -164,7 +161,7 @@ class Queue:
             self.cost += cost
 
     def remove(self, number: int) -> Job | None:
-        """Remove a job; returns None if it is not queued."""
+        """Remove a job. Returns None if it is not queued."""
         job = self._jobs.pop(number, None)
         if job is not None:
             self.tokens -= job.tokens
@@ -187,13 +184,13 @@ class Queue:
         alone: bool = True,
         joins: Callable[[Party], bool] | None = None,
     ) -> list[Job]:
-        """Remove and return the jobs that join a batch of running_rows, in order; no job overtakes the next one.
+        """Remove and return the jobs that join a batch of running_rows, in order. No job overtakes the next one.
 
-        most_rows: of the batch; a job that is wider runs alone
-        share: rows at which the rest is left to other batches
-        most_work: units of work at which it is, of the jobs that join
+        most_rows: bound of the rows of the batch; a wider job runs alone
+        share: rows of the batch at which the rest is left to other batches
+        most_work: units of joining work at which the rest is left to other batches
         alone: whether no other batch runs
-        joins: whether the jobs of a party may join; default: those of all
+        joins: whether the jobs of a party may join; default: all
         """
         admitted, work = list[Job](), 0
         while self._jobs and running_rows < share and work < most_work:
@@ -213,7 +210,7 @@ class Queue:
         return admitted
 
     def charge(self, job: Job, cost: int) -> None:
-        """Count work of an admitted job beyond its cost, which nobody could foresee, as service of its party."""
+        """Count unforeseen work of an admitted job beyond its cost as service of its party."""
         if job.party in self._parties:
             self._order.charge(job.party, cost)
 
@@ -227,13 +224,13 @@ class Queue:
     def _droppable(self, jobs: Sequence[Job]) -> Iterator[list[Job]]:
         """Yield calls to drop, each the latest of the party with the most work left.
 
-        Ends when that party has no more work than the caller of the new jobs would have, or none that may be dropped.
+        Ends when that party has no more work than the caller of the new jobs would have, or no droppable call.
         """
         work = {party: queue.cost for party, queue in self._parties.items()}
         own = work.pop(jobs[0].party, 0) + sum(map(cost_of, jobs))
         calls = {party: self._parties[party].waiting_calls() for party in work}
         while work:
-            heaviest = giving_way(work, work.__getitem__, own)
+            heaviest = key_to_evict(work, work.__getitem__, own)
             call = None if heaviest is None else next(calls[heaviest], None)
             if heaviest is None or call is None:
                 return

@@ -1,6 +1,6 @@
-"""The scheduler of an engine: queued and running jobs, which worker does what next, and what is reported of them.
+"""The scheduler of an engine: queued and running jobs, the next work of each worker, and the reports about jobs.
 
-All of it is behind one lock.
+One lock guards all of it.
 """
 
 from __future__ import annotations
@@ -20,51 +20,51 @@ from lingon.serving.engine.queue import Queue
 
 
 class EngineLoad(NamedTuple):
-    """What an engine holds at one moment."""
+    """The current jobs of an engine."""
 
     queued: int  # jobs
-    queued_tokens: int  # of sources, and of targets to score
+    queued_tokens: int  # tokens of sources, and of targets to score
     queued_work: int  # units of lingon.serving.engine.cost
     running: int  # jobs
 
 
 class Observer(Protocol):
-    """Receives measurements as they arise. Durations are in seconds."""
+    """A receiver of measurements. Durations are in seconds."""
 
     def watch(self, load: Callable[[], EngineLoad]) -> None:
-        """Receive a function that returns the current load; called once by every engine, before it starts."""
+        """Receive a function that returns the current load. Every engine calls it once, before it starts."""
 
     def left_queue(self, waited: float) -> None:
-        """A job left the queue after so many seconds: it joined a batch, or it ended there."""
+        """Record that a job left the queue after so many seconds, to join a batch or to end."""
 
     def encoded(self, sentences: int, tokens: int, padded_tokens: int, seconds: float) -> None:
-        """The encoder ran."""
+        """Record a run of the encoder."""
 
     def scored(self, pairs: int, seconds: float) -> None:
-        """The scorer ran, for pairs to score or for the alignment of translations."""
+        """Record a run of the scorer, for pairs to score or for the alignment of translations."""
 
     def stepped(self, live_rows: int, rows: int, copied_bytes: int, seconds: float, steps: int) -> None:
-        """The decoder made some steps: each computed `rows` rows, of which live_rows belong to a sentence.
+        """Record steps of the decoder. Each computed `rows` rows, and live_rows of them belong to a sentence.
 
-        copied_bytes: of the past, since the last step
-        seconds: of all steps
+        copied_bytes: bytes of the past copied since the last step
+        seconds: duration of all steps
         """
 
     def first_token(self, seconds: float) -> None:
-        """The first token of a job was decided, so many seconds after its submission."""
+        """Record the first token of a job, so many seconds after its submission."""
 
     def states_changed(self, more_bytes: int) -> None:
-        """Memory for decoder states was allocated, or freed if the number is negative."""
+        """Record bytes that were allocated for decoder states, or freed if the number is negative."""
 
     def rows_limited(self, rows: int) -> None:
-        """At most so many rows run together from now on."""
+        """Record a new limit of the rows that run together."""
 
     def ended(self, outcome: str, target_tokens: int) -> None:
-        """A job ended: "OK" or the reason of its error."""
+        """Record the end of a job: "OK" or the reason of its error."""
 
 
 class NullObserver:
-    """Measures nothing."""
+    """An observer that measures nothing."""
 
     def watch(self, load: Callable[[], EngineLoad]) -> None: ...
 
@@ -85,24 +85,24 @@ class NullObserver:
     def ended(self, outcome: str, target_tokens: int) -> None: ...
 
 
-CONTENTION_SECONDS = 2.0  # seconds for which runs stay short after a heavy caller and another one had work together
+CONTENTION_SECONDS = 2.0  # seconds; runs stay short for so long after a heavy caller and another one had work together
 
 
-class Turn(NamedTuple):
-    """What a worker has done since its last plan: which lane it served, and for how many seconds."""
+class TimeSlice(NamedTuple):
+    """The work of a worker since its last plan: the served lane, and the duration in seconds."""
 
     lane: int
     seconds: float
 
 
 class StepPlan(NamedTuple):
-    """What a worker does next.
+    """The next work of a worker.
 
     removed: jobs to end with an error, queued or running
     admitted: jobs to start
     lane: the lane to serve
-    short: whether the runs of the lane MAIN must be short, because another caller waits for them to end
-    idle: whether there was no work for as long as the worker asked to be told
+    short: whether runs of the lane MAIN must be short, because another caller waits for their end
+    idle: whether there was no work during `patience` of `Scheduler.next`
     """
 
     removed: list[tuple[Job, RequestError]]
@@ -113,7 +113,7 @@ class StepPlan(NamedTuple):
 
 
 class Forecast(NamedTuple):
-    """Seconds until a call would be done, and until its work would begin."""
+    """Seconds until a call would end, and until its work would begin."""
 
     done: float
     begun: float
@@ -123,7 +123,7 @@ AT_ONCE, NEVER = Forecast(0.0, 0.0), Forecast(math.inf, math.inf)
 
 
 class Scheduler:
-    """Hands jobs to workers 0, 1, ...; safe from any thread.
+    """The assignment of jobs to workers 0, 1, ... Safe for any thread.
 
     most_rows: over all workers; one worker may use all of them
     """
@@ -136,7 +136,7 @@ class Scheduler:
         clock: Callable[[], float] = time.monotonic,
         changed: threading.Condition | None = None,
     ) -> None:
-        """clock: returns seconds; the deadlines of jobs are on it. changed: on which workers without work sleep."""
+        """clock: returns seconds, for the deadlines of jobs; changed: notified when workers may have work."""
         self._spread, self._clock, self._workers = limits.spread, clock, workers
         self._worker_rows = [limits.max_rows] * workers  # the most rows of each worker
         self.most_rows = limits.max_rows
@@ -144,31 +144,32 @@ class Scheduler:
         self._queue = Queue(limits)
         self._jobs: dict[int, Job] = {}
         self._to_remove: dict[int, RequestError] = {}
-        self._earliest = math.inf  # no deadline is before it
+        self._earliest = math.inf  # lower bound of the deadlines
         self._lanes, self._contended_until = Lanes(workers), -math.inf
         self._running = Running(workers)
-        # Turns of each worker since its last admission to a lane.
-        self._turns = {lane: [0] * workers for lane in (MAIN, LIGHT)}
+        # Time slices of each worker since its last admission to a lane.
+        self._slices = {lane: [0] * workers for lane in (MAIN, LIGHT)}
         self._estimator = ThroughputEstimator()
         self._typical = TypicalCalls()
         self._changed = changed or threading.Condition()
-        # Whether a job has ended since rows were offered: to wake a worker for each takes a tenth of a short sentence.
+        # Whether a job has ended since rows were offered. Notifying a worker each time costs a tenth of a short
+        # sentence.
         self._freed_rows = self._stopping = self._failed = False
-        self.all_taken = False  # `take_all` was called: another thread ends all jobs
+        self.all_taken = False  # whether `take_all` was called and another thread ends all jobs
         observer.watch(self.load)
 
     def load(self) -> EngineLoad:
-        """Return what is queued and running."""
+        """Return the queued and running work."""
         with self._changed:
             queued = len(self._queue)
             return EngineLoad(queued, self._queue.tokens, self._queue.cost, len(self._jobs) - queued)
 
     def limit_rows(self, worker: int, rows: int) -> None:
-        """Hand out no more rows than a worker has memory for."""
+        """Assign no more rows to a worker than fit in its memory."""
         with self._changed:
             self._worker_rows[worker] = rows
             self.most_rows = min(self._worker_rows)
-            if not self._failed:  # the observer may be that of a new engine already
+            if not self._failed:  # the observer may already belong to a new engine
                 self._observer.rows_limited(self.most_rows)
             self._changed.notify_all()
 
@@ -185,12 +186,12 @@ class Scheduler:
 
     @property
     def contended(self) -> bool:
-        """Whether a heavy caller and another one have work, or had a moment ago."""
+        """Whether a heavy caller and another one have work, or had work less than CONTENTION_SECONDS ago."""
         with self._changed:
             return self._is_contended()
 
     def submit(self, jobs: Sequence[Job]) -> None:
-        """Enqueue all of these jobs of one call or none; see `lingon.serving.engine.engine.Engine.submit`."""
+        """Enqueue all jobs of one call or none; see `lingon.serving.engine.engine.Engine.submit`."""
         now, cost = self._clock(), sum(map(cost_of, jobs))
         with self._changed:
             if self._failed or self._stopping:
@@ -213,22 +214,22 @@ class Scheduler:
                 self._lanes.submit(job.party, job.cost)
                 if job.deadline is not None and job.deadline < self._earliest:
                     self._earliest = job.deadline
-            # Workers without work are all alike, and each of them takes a job or none of them does. No other thread
-            # waits here: what waits for the end of all jobs has had new ones refused before.
+            # Workers without work are equal: each takes a job, or none does. No other thread waits here, because new
+            # jobs are refused before a thread waits for the end of all jobs.
             self._changed.notify(len(self._queue))
 
     def check_texts(self, caller: str, texts: int) -> None:
-        """Raise what `submit` would raise for so many texts of a caller, whatever they are."""
+        """Raise what `submit` would raise for any so many texts of a caller."""
         with self._changed:
             if self._failed or self._stopping:
                 raise self._closed()
             self._queue.check_texts(caller, texts)
 
     def forecast(self, caller: str) -> Forecast:
-        """Return when a typical call of a caller would begin and be done; infinite if the queue has no place for it.
+        """Return when a typical call of a caller would begin and end, or infinity if it does not fit in the queue.
 
-        A caller that is not known is expected to have tiny calls: `submit` knows more. The result is AT_ONCE while the
-        queue is empty, as for `submit`, and if `submit` would say something else than QueueFull.
+        An unknown caller is expected to have tiny calls. `submit` uses the real sizes. The result is AT_ONCE while the
+        queue is empty, as for `submit`, and if `submit` would raise another error than QueueFull.
         """
         with self._changed:
             if not self._queue.rows or self._failed or self._stopping:
@@ -248,10 +249,10 @@ class Scheduler:
         return Draining("the model is being unloaded; try again")
 
     def _check_deadline(self, jobs: Sequence[Job], cost: int, now: float) -> None:
-        """Refuse jobs that would miss their deadline, by the work queued before them; an empty queue takes all."""
+        """Refuse jobs that would miss their deadline, by the work queued before them. An empty queue accepts all."""
         deadlines = [job.deadline for job in jobs if job.deadline is not None]
         if not deadlines or all(job.follow_up for job in jobs):
-            return  # most of the work of a follow-up is done, and what was done would be lost
+            return  # most of the work of a follow-up is done, and a refusal would lose it
         deadline = min(deadlines)
         if deadline <= now:
             raise NotBegun("the deadline passed before the work was begun")
@@ -265,27 +266,27 @@ class Scheduler:
             raise WontFinish(f"the deadline is in {deadline - now:.2f} s, and the work would take about {needed:.2f} s")
 
     def cancel(self, jobs: Sequence[Job]) -> None:
-        """Remove these jobs before the next step; jobs that ended are ignored."""
+        """Remove these jobs before the next step. Jobs that ended are ignored."""
         with self._changed:
             self._cancel([job.number for job in jobs if job.number in self._jobs])
 
-    def next(self, worker: int, last: Turn | None = None, patience: float | None = None) -> StepPlan | None:
-        """Return what a worker does next; sleeps while there is no work. None when it has to end.
+    def next(self, worker: int, last: TimeSlice | None = None, patience: float | None = None) -> StepPlan | None:
+        """Wait for work and return the next plan of a worker, or None when the worker has to end.
 
-        last: what it did after the plan before
-        patience: seconds without work after which the plan is an idle one; None waits for work
+        last: its work since the previous plan
+        patience: seconds without work until an idle plan is returned; None waits for work
         """
         with self._changed:
             while True:
                 removed = self._removed(worker) if self._to_remove or self._clock() >= self._earliest else []
-                for turns in self._turns.values():
-                    turns[worker] += 1
+                for slices in self._slices.values():
+                    slices[worker] += 1
                 admitted = self._admitted(worker) if self._queue.rows else []
                 if self._freed_rows:
                     self._freed_rows = False
                     if self._queue.rows:
                         self._offer_freed_rows()
-                if last is not None:  # after the admission: a lane that has just got work goes before the one that ran
+                if last is not None:  # after the admission, so that a lane with new work precedes the lane that ran
                     self._lanes.charge(*last)
                     last = None
                 lanes = self._running.lanes_of(worker)
@@ -300,7 +301,7 @@ class Scheduler:
                     return StepPlan([], [], idle=True)
 
     def close(self, job: Job, steps: int = 0) -> None:
-        """Forget a job that has its outcome; steps: of the decoder that a translation took."""
+        """Forget a job that has its outcome; steps: decoder steps of a translation."""
         with self._changed:
             if self._jobs.pop(job.number, None) is None:  # `take_all` returned it
                 return
@@ -311,15 +312,15 @@ class Scheduler:
             if isinstance(job, DecodeJob) and job.started < math.inf:
                 self._estimator.record_end(len(job.source_ids), self._clock() - job.started)
                 if self._queue.rows and (unforeseen := cost_of_steps(job, steps) - job.cost) > 0:
-                    self._queue.charge(job, unforeseen)  # it became longer than its source
+                    self._queue.charge(job, unforeseen)  # the translation became longer than its source
             self._freed_rows = True
             if self._stopping and not self._jobs:
                 self._changed.notify_all()
 
     def stop(self, timeout: float) -> bool:
-        """Take no more jobs, wait until the present ones end, then cancel the rest.
+        """Accept no more jobs, wait until the present ones end, then cancel the rest.
 
-        timeout: in seconds. Returns whether all jobs ended by themselves.
+        timeout: seconds. Returns whether all jobs ended without a cancel.
         """
         with self._changed:
             self._stopping = True
@@ -329,7 +330,7 @@ class Scheduler:
             return done and not self._failed
 
     def fail(self, worker: int) -> list[Job]:
-        """Take no more jobs, because this worker died; returns its jobs and all queued ones."""
+        """Accept no more jobs, because this worker died. Returns its jobs and all queued ones."""
         with self._changed:
             self._failed = True
             for job in self._jobs.values():
@@ -340,7 +341,7 @@ class Scheduler:
             return [job for job in self._jobs.values() if job.worker == worker]
 
     def take_all(self) -> list[Job]:
-        """Take no more jobs, and forget the present ones, which are returned: the caller ends them."""
+        """Accept no more jobs, and forget and return the present ones. The caller ends them."""
         with self._changed:
             self._failed = self.all_taken = True
             jobs = list(self._jobs.values())
@@ -358,14 +359,14 @@ class Scheduler:
         self._changed.notify_all()
 
     def _removed(self, worker: int) -> list[tuple[Job, RequestError]]:
-        """Return the jobs to remove: those of the worker, and queued ones, which become its own."""
+        """Return the jobs to remove: the worker's, and queued ones, which it takes over."""
         if (now := self._clock()) >= self._earliest:
             self._expire(now)
         if not self._to_remove:
             return []
         found = [job for job in map(self._jobs.__getitem__, self._to_remove) if job.worker in (None, worker)]
         for job in found:
-            job.started = math.inf  # a job that is cut short says nothing of the running time of others
+            job.started = math.inf  # the duration of a cancelled job does not predict others
             if job.worker is None:
                 self._observer.left_queue(self._clock() - job.submitted)
                 self._queue.remove(job.number)
@@ -384,16 +385,16 @@ class Scheduler:
                 self._earliest = min(self._earliest, deadline)
 
     def _offer_freed_rows(self) -> None:
-        """Wake workers that sleep for lack of rows, if the one whose jobs ended has left rows to them."""
+        """Notify workers that lack rows, if a job ended and left rows to them."""
         if not self._is_full() and not all(map(self._running.lanes_of, range(self._workers))):
             self._changed.notify_all()
 
     def _is_full(self) -> bool:
-        """Whether all jobs share one lane and it has all its rows, as in most turns of a busy engine."""
+        """Return whether all jobs share one lane and it has all its rows, the usual state of a busy engine."""
         return not self._lanes.contended and self._running.are_full(self.most_rows)
 
     def _is_contended(self) -> bool:
-        """Whether a heavy caller and another one have work, or had a moment ago."""
+        """Return whether a heavy caller and another one have work, or had work less than CONTENTION_SECONDS ago."""
         if self._lanes.contended:
             self._contended_until = self._clock() + CONTENTION_SECONDS
             return True
@@ -421,7 +422,7 @@ class Scheduler:
             queued=self._queue.rows,
             queued_work=self._queue.cost,
             free=free,
-            steps=self._turns[lane][worker],
+            steps=self._slices[lane][worker],
             few=len(self._jobs) < self._spread,
             contended=contended,
         )
@@ -433,17 +434,15 @@ class Scheduler:
         for job in jobs:
             self._start(job, worker, lane)
         if jobs:
-            self._turns[lane][worker] = 0
+            self._slices[lane][worker] = 0
         return jobs
 
     def _start(self, job: Job, worker: int, lane: int) -> None:
-        """Hand a job that left the queue to a worker."""
         job.lane, job.started = lane, self._clock()
         self._lanes.join(lane, job.party)
         self._assign(job, worker)
         self._observer.left_queue(job.started - job.submitted)
 
     def _assign(self, job: Job, worker: int) -> None:
-        """Make a worker responsible for the outcome of a job."""
         job.worker = worker
         self._running.add(job.lane or MAIN, worker, job.rows, job.cost)

@@ -1,6 +1,6 @@
 """A worker: one thread with its own running batches. Before each step it removes, encodes and admits jobs.
 
-It never waits for a batch to fill or to end. Workers share a model and the scheduler, and nothing else.
+It never waits for a batch to fill or to end. Workers share only a model and the scheduler.
 """
 
 from __future__ import annotations
@@ -24,19 +24,19 @@ from lingon.serving.decoding.greedy import GreedyBatch
 from lingon.serving.decoding.job import DecodeJob, Hypothesis, Job, ScoreJob
 from lingon.serving.engine.limits import EngineLimits, MemoryLimits, encoder_batches
 from lingon.serving.engine.policy import LIGHT, MAIN
-from lingon.serving.engine.scheduler import Observer, Scheduler, StepPlan, Turn
+from lingon.serving.engine.scheduler import Observer, Scheduler, StepPlan, TimeSlice
 from lingon.serving.runtime.runner import BatchShape, Runner, padded, width_for
 
-SPARE_BATCHES = 3  # empty batches whose memory a worker keeps in each lane
-SPARE_BYTES = 16 << 20  # bytes; an empty batch that has used more is freed at once
-MOST_WIDER = 4  # times the width of a sentence, which its batch has at most: states take memory by the width
+SPARE_BATCHES = 3  # empty batches with memory that a worker keeps in each lane
+SPARE_BYTES = 16 << 20  # bytes; a larger empty batch is freed at once
+MOST_WIDER = 4  # ratio of the width of a batch to the width of a sentence in it; the memory of states grows with it
 
 
 class BatchKey(NamedTuple):
-    """What all sentences of a batch have in common."""
+    """The common properties of all sentences of a batch."""
 
     beam_size: int
-    width: int  # of the memory, in source tokens
+    width: int  # source tokens of the memory
     shortlist: bool
 
 
@@ -44,7 +44,7 @@ class BatchKey(NamedTuple):
 class OpenBatch:
     """A batch with its key.
 
-    state_bytes: of its states, as reported to the observer
+    state_bytes: bytes of its states, as reported to the observer
     no_token_yet: submission times of the jobs before their first step, by number
     """
 
@@ -54,7 +54,7 @@ class OpenBatch:
     no_token_yet: dict[int, float] = field(default_factory=dict)
 
     def first_token_waits(self) -> list[float]:
-        """Return the seconds from the submission of each job that has had its first step just now."""
+        """Return the seconds since submission of each job whose first step has just ended."""
         now = time.monotonic()
         waits = [now - submitted for submitted in self.no_token_yet.values()]
         self.no_token_yet.clear()
@@ -62,7 +62,7 @@ class OpenBatch:
 
 
 class Batches:
-    """The batches of one lane; the one that was stepped last is the last one."""
+    """The batches of one lane, ordered by their latest steps."""
 
     def __init__(self, runner: Runner, observer: Observer) -> None:
         self._runner, self._observer = runner, observer
@@ -70,7 +70,6 @@ class Batches:
 
     @property
     def has_rows(self) -> bool:
-        """Whether any batch has sentences."""
         return any(batch.running.live for batch in self._open.values())
 
     @property
@@ -79,7 +78,7 @@ class Batches:
         return sum(batch.state_bytes for batch in self._open.values())
 
     def batch_for(self, job: DecodeJob, rows: int) -> OpenBatch:
-        """Return the batch that a job joins; raises MemoryError.
+        """Return the batch that a job joins. Raises MemoryError.
 
         rows: the most rows of a new batch
         """
@@ -97,7 +96,7 @@ class Batches:
     def _key(self, job: DecodeJob) -> BatchKey:
         """Return the key of the batch that a job joins.
 
-        If the width changes no results, that is the narrowest that runs and is wide enough: two would take two steps.
+        If the width changes no results, the narrowest batch that fits has the key, which saves a step of a new batch.
         """
         own = BatchKey(job.options.beam_size, width_for(len(job.source_ids)), job.options.shortlist)
         found: BatchKey | None = None
@@ -109,7 +108,7 @@ class Batches:
         return found or own
 
     def next(self) -> OpenBatch | None:
-        """Return the batch whose latest step is the longest ago, as the one to step now; None if none has sentences."""
+        """Return the batch to step now, whose latest step is the oldest, or None if no batch has sentences."""
         for key, batch in self._open.items():
             if batch.running.live:
                 self._open[key] = self._open.pop(key)
@@ -117,30 +116,28 @@ class Batches:
         return None
 
     def remove(self, numbers: set[int]) -> None:
-        """Free the rows of these jobs."""
         for batch in self._open.values():
             batch.running.remove(numbers)
             for number in numbers & batch.no_token_yet.keys():
                 del batch.no_token_yet[number]
 
     def free(self, batch: OpenBatch) -> None:
-        """Free the memory of a batch, with whatever is in it."""
+        """Free the memory of a batch and its sentences."""
         del self._open[batch.key]
         self._observer.states_changed(-batch.state_bytes)
 
     def free_empty(self) -> None:
-        """Free the batches without sentences."""
         for batch in self._empty():
             self.free(batch)
 
     def free_large(self) -> None:
-        """Free the empty batches that have used much memory: filling new memory takes less time than they ran."""
+        """Free the empty batches with much memory, because filling new memory takes less time than their run took."""
         for batch in self._empty():
             if batch.running.used_bytes > SPARE_BYTES:
                 self.free(batch)
 
     def _free_all_but_spare(self) -> None:
-        """Free the empty batches except the latest ones: clients may ask for any beam size and any length."""
+        """Free the empty batches except the latest ones, because clients may request any beam size and length."""
         for batch in self._empty()[:-SPARE_BATCHES]:
             self.free(batch)
 
@@ -150,20 +147,20 @@ class Batches:
 
 logger = logging.getLogger(__name__)
 LOST = "the engine failed and is being restarted; try again"
-SHORT_RUN = 0.003  # seconds; the aim for a run of the encoder or the scorer that another caller waits for
+SHORT_RUN = 0.003  # seconds; target duration of a run of the encoder or the scorer while another caller waits
 SPEED_WEIGHT = 0.2  # weight of the latest run in the speed of runs
-KEEP_SECONDS = 1.0  # seconds after a run of the scorer for which its memory is kept while there is other work
-IDLE_SECONDS = 1.0  # seconds without work after which a worker frees all memory that it keeps for the next
+KEEP_SECONDS = 1.0  # seconds; the memory of the scorer is kept for so long while there is other work
+IDLE_SECONDS = 1.0  # seconds without work until a worker frees all kept memory
 
 
 @dataclass(slots=True)
 class Lane:
     """The work of a worker in one lane, see `lingon.serving.engine.policy`.
 
-    batches: of sentences that are decoded
-    to_encode, to_score: admitted jobs, in batches that are run together
-    score_debt: seconds of the latest run of the scorer for which the decoder has not had as much time yet
-    began: whether the latest turn was a run of the encoder or the scorer alone
+    batches: batches of sentences in decoding
+    to_encode, to_score: admitted jobs, in batches
+    score_debt: seconds of the latest run of the scorer that the decoder has not yet received
+    began: whether the latest time slice ran the encoder or the scorer only
     """
 
     batches: Batches
@@ -174,11 +171,9 @@ class Lane:
 
     @property
     def has_work(self) -> bool:
-        """Whether it has any jobs."""
         return bool(self.to_encode or self.to_score or self.batches.has_rows)
 
     def remove(self, numbers: set[int]) -> None:
-        """Forget these jobs."""
         self.batches.remove(numbers)
         for waiting in (self.to_encode, self.to_score):
             kept = [[each for each in batch if each.number not in numbers] for batch in waiting]
@@ -187,11 +182,11 @@ class Lane:
 
 
 class Worker:
-    """Does what the scheduler hands to worker `number`.
+    """The executor of the scheduler's plans for worker `number`.
 
-    A turn serves one lane, with one run of the encoder or the scorer at most, and one step of a batch; one of the two
-    if another caller waits for its end. So a caller waits for one turn of another lane at most, however much work the
-    others have.
+    A time slice serves one lane, with at most one run of the encoder or the scorer, and one step of a batch. If another
+    caller waits, it has only one of the two. A caller therefore waits for at most one time slice of another lane,
+    however much work the others have.
     """
 
     def __init__(
@@ -200,19 +195,19 @@ class Worker:
         self._number, self._runner, self._scheduler = number, runner, scheduler
         self._limits, self._observer = MemoryLimits(limits), observer
         self._lanes = {lane: Lane(Batches(runner, observer)) for lane in (MAIN, LIGHT)}
-        self._scored = -math.inf  # time of the end of the latest run of the scorer whose memory may be kept
+        self._scored = -math.inf  # time of the end of the latest run of the scorer, while its memory may be kept
         self._speed: dict[str, float] = {}  # tokens per second of runs of the encoder and of the scorer
-        self._patience: float | None = IDLE_SECONDS  # None while it keeps no memory and has all its rows
-        self.since: float | None = None  # start of the current run of a graph, in seconds of time.monotonic
+        self._patience: float | None = IDLE_SECONDS  # None while no memory is kept and all rows are available
+        self.since: float | None = None  # seconds of time.monotonic; start of the current run of a graph
 
     def run(self) -> None:
-        """Work until the scheduler ends it. An error that is not a job's own ends the worker and all its jobs."""
-        last: Turn | None = None
+        """Work until the scheduler ends it. An error outside a single job ends the worker and all its jobs."""
+        last: TimeSlice | None = None
         try:
             while (plan := self._scheduler.next(self._number, last, self._patience)) is not None:
                 start = self.since = time.monotonic()
                 self.step(plan)
-                last, self.since = Turn(plan.lane, time.monotonic() - start), None
+                last, self.since = TimeSlice(plan.lane, time.monotonic() - start), None
         except Exception:
             logger.exception("the engine died")
             for job in self._scheduler.fail(self._number):
@@ -242,20 +237,20 @@ class Worker:
             self._raise_rows()
 
     def _serve_briefly(self, lane: Lane) -> None:
-        """Run the encoder, the scorer or the decoder once, the decoder every second time at least."""
+        """Run the encoder, the scorer or the decoder once. At least every second run is of the decoder."""
         decodes = lane.began and lane.batches.has_rows
         lane.began = not decodes and self._begin(lane, short=True)
         if not lane.began:
             self._step_next(lane)
 
     def _step_next(self, lane: Lane) -> None:
-        """Step the batch of a lane whose latest step is the longest ago."""
+        """Step the batch of a lane whose latest step is the oldest."""
         batch = lane.batches.next()
         if batch is not None:
             self.since = time.monotonic()
             self._step(lane, batch)
             if not batch.running.live and batch.running.used_bytes > SPARE_BYTES:
-                lane.batches.free(batch)  # filling new memory takes less time than it ran
+                lane.batches.free(batch)  # filling new memory takes less time than the batch ran
 
     def _remove(self, removed: Sequence[tuple[Job, RequestError]]) -> None:
         numbers = {job.number for job, _ in removed}
@@ -266,7 +261,7 @@ class Worker:
             self._end(job, error)
 
     def _admit(self, admitted: Sequence[Job]) -> None:
-        """Put jobs into their lanes, those of similar length together."""
+        """Put jobs into their lanes, grouped by similar length."""
         for number, lane in self._lanes.items():
             for kind, waiting in ((DecodeJob, lane.to_encode), (ScoreJob, lane.to_score)):
                 jobs = [each for each in admitted if each.lane == number and isinstance(each, kind)]
@@ -277,20 +272,20 @@ class Worker:
     def _begin(self, lane: Lane, *, short: bool) -> bool:
         """Encode a batch of admitted sentences, else score a batch of pairs, if the decoder has had its time.
 
-        Returns whether it did one of them.
+        Returns whether it did either.
         """
         if lane.to_encode:
             self._encode(lane, self._take(lane.to_encode, "encoder", short=short))
         elif lane.to_score and (lane.score_debt <= 0 or not lane.batches.has_rows):
             start = time.monotonic()
             self._score(lane, self._take(lane.to_score, "scorer", short=short))
-            lane.score_debt = time.monotonic() - start  # runs that no translation waited for leave no debt
+            lane.score_debt = time.monotonic() - start  # without waiting translations there is no debt
         else:
             return False
         return True
 
     def _take(self, waiting: deque[list[Job]], graph: str, *, short: bool) -> list[Job]:
-        """Remove the first batch, or as much of it as makes a short run."""
+        """Remove the first batch, or the part of it that makes a short run."""
         batch = waiting.popleft()
         most = max(int(SHORT_RUN * self._speed.get(graph, 0.0)) // batch[-1].width, 1)  # the last one is longest
         if short and len(batch) > most:
@@ -299,7 +294,7 @@ class Worker:
         return batch
 
     def _measure(self, graph: str, tokens: int, start: float) -> float:
-        """Return the seconds of a run that began at start, and count it in the speed of the graph."""
+        """Return the seconds of a run since start, and update the speed of the graph."""
         seconds = time.monotonic() - start
         speed = tokens / max(seconds, 1e-6)
         known = self._speed.get(graph, speed)
@@ -330,7 +325,6 @@ class Worker:
         self._observer.encoded(len(admitted), int(lengths.sum()), ids.size, self._measure("encoder", ids.size, start))
 
     def _piece_ids(self, job: DecodeJob) -> np.ndarray | None:
-        """Return the pieces of a job's shortlist; None without one."""
         if not job.options.shortlist:
             return None
         assert self._runner.shortlist is not None
@@ -341,13 +335,12 @@ class Worker:
             lane.batches.free_large()
 
     def _free_scorer_memory(self) -> None:
-        """Free the memory that the scorer keeps for its next run, if none is expected."""
+        """Free the memory that the scorer keeps for its next run, if no run is expected."""
         if self._has_no_work() or time.monotonic() > self._scored + KEEP_SECONDS:
             self._scored = -math.inf
             self._runner.free_memory()
 
     def _has_no_work(self) -> bool:
-        """Whether this worker has no jobs and the queue has none for it."""
         return not any(lane.has_work for lane in self._lanes.values()) and not self._scheduler.load().queued
 
     def _score(self, lane: Lane, admitted: Sequence[Job]) -> None:
@@ -391,7 +384,7 @@ class Worker:
             self._end(job, outcome)
 
     def _halve(self, waiting: deque[list[Job]], admitted: Sequence[Job]) -> None:
-        """Put a batch for which there was no memory back in two halves."""
+        """Requeue a batch that lacked memory as two halves."""
         if len(admitted) == 1:
             self._lower_rows([admitted[0]])
             return
@@ -401,9 +394,9 @@ class Worker:
         waiting.extendleft([list(admitted[middle:]), list(admitted[:middle])])
 
     def _lower_rows(self, jobs: Sequence[Job]) -> None:
-        """End jobs for which there was no memory, and take half as many rows from now on.
+        """End jobs that lacked memory, and halve the rows from now on.
 
-        Jobs that wait for the encoder end too: the smaller batches may have no slots for them.
+        Jobs that wait for the encoder end too, because the smaller batches may have no slots for them.
         """
         waiting = [each for lane in self._lanes.values() for batch in lane.to_encode for each in batch]
         for lane in self._lanes.values():
@@ -417,14 +410,13 @@ class Worker:
             self._end(job, OutOfMemory(FULL))
 
     def _free_idle_memory(self) -> None:
-        """Free all memory that no job needs."""
         for lane in self._lanes.values():
             lane.batches.free_empty()
         with suppress(MemoryError):  # freeing runs a graph
             self._runner.free_memory()
 
     def _raise_rows(self) -> None:
-        """Return to the limits of the engine, a while after a lack of memory and without batches of fewer slots."""
+        """Restore the limits of the engine, a while after a lack of memory and without batches of fewer slots."""
         if self._limits.may_rise(time.monotonic()) and self._has_no_work():
             self._free_idle_memory()
             self._limits.restore()
@@ -453,7 +445,7 @@ class Worker:
 
 
 def _start(jobs: Sequence[Job]) -> float:
-    """Note that the encoder or the scorer begins with these jobs; returns the time, in seconds of time.monotonic."""
+    """Record that the encoder or the scorer begins with these jobs, and return the time.monotonic in seconds."""
     now = time.monotonic()
     for job in jobs:
         if job.phase_times is not None:

@@ -1,1 +1,1 @@
-"""The models of a server: loaded, checked, published, replaced and supervised; it imports neither `auth` nor `rpc`."""
+"""The models of a server: loaded, checked, published, replaced and supervised. Imports neither `auth` nor `rpc`."""

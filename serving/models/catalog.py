@@ -1,4 +1,4 @@
-"""Selects the model of a request by name or by language pair. Plain data, without I/O."""
+"""The selection of the model of a request by name or by language pair. Plain data, without I/O."""
 
 from __future__ import annotations
 
@@ -11,15 +11,15 @@ from lingon.errors import InvalidRequest, SettingsError, UnknownModel
 from lingon.language_tags import canonical, distance, is_one_language, primary
 
 Model = TypeVar("Model")
-MAX_CACHED = 1000  # different selections that are found once
+MAX_CACHED = 1000  # selections in the cache
 FIELDS = "source_language_code", "target_language_code"
 
 
 @dataclass(frozen=True, slots=True)
 class Entry(Generic[Model]):
-    """A served model with its name, version and languages, as the bundle's manifest writes them.
+    """A served model with its name, version and languages in the form of the bundle's manifest.
 
-    languages: of a model that serves several; then source and target stand for all of them
+    languages: None for a model of one pair; otherwise source and target stand for all of them
     """
 
     name: str
@@ -37,7 +37,7 @@ class Entry(Generic[Model]):
 
     @property
     def label(self) -> str:
-        """Name and version, as in "en-de/1"."""
+        """The name and the version, as in "en-de/1"."""
         return f"{self.name}/{self.version}"
 
     @property
@@ -49,14 +49,14 @@ class Entry(Generic[Model]):
         return tuple(each.language for each in sources), tuple(each.language for each in targets)
 
     def listing(self) -> str:
-        """The model as text, for messages."""
+        """Return the model as text, for messages."""
         named = [side[0] if len(side) == 1 else f"{len(side)} languages" for side in self.sides]
         return f"{self.label} ({named[0]} to {named[1]})"
 
 
 @dataclass(frozen=True, slots=True)
 class Selected(Generic[Model]):
-    """The model of a request, and the pair that it asks for, as the manifest writes it."""
+    """The model of a request, and its language pair in the form of the manifest."""
 
     model: Model
     source: str
@@ -71,9 +71,9 @@ class Catalog(Generic[Model]):
     """The served models."""
 
     def __init__(self, entries: Sequence[Entry[Model]], pivot: str = "", preferred: Sequence[str] = ()) -> None:
-        """pivot: the language through which a pair is translated that no model translates; empty if it is refused.
+        """pivot: language for pairs without a model; empty to refuse such pairs.
 
-        preferred: names of the models to take where several fit, the most preferred first
+        preferred: names of the models to select where several fit, the most preferred first
         """
         self.entries, self.pivot, self._preferred = tuple(entries), pivot, tuple(preferred)
         self._found: dict[tuple[str, str, str], Selected[Model]] = {}
@@ -83,7 +83,7 @@ class Catalog(Generic[Model]):
                 raise SettingsError(f"models: {label} is given {labels.count(label)} times; give each version once")
 
     def find(self, model: str, source: str, target: str) -> Selected[Model]:
-        """The model of a request: by model ("name" or "name/version"), else by language pair, else the only one.
+        """Return the model of a request: by model ("name" or "name/version"), else by language pair, else the only one.
 
         A name without a version selects the highest version. Raises UnknownModel or InvalidRequest.
         """
@@ -100,7 +100,7 @@ class Catalog(Generic[Model]):
         return Catalog(entries, self.pivot, self._preferred)
 
     def route(self, model: str, source: str, target: str) -> tuple[Selected[Model], ...]:
-        """The model of a request, as `find`; for a pair that no model translates, those into and out of the pivot."""
+        """Return the model of a request, as `find`, or for a pair without a model those into and out of the pivot."""
         try:
             return (self.find(model, source, target),)
         except UnknownModel:
@@ -110,12 +110,12 @@ class Catalog(Generic[Model]):
             return found
 
     def language_codes(self) -> dict[str, str]:
-        """The code of each language of the models, such as de for de-AT, by its tag."""
+        """Return the code of each language of the models, such as de for de-AT, by its tag."""
         tags = (tag for entry in self.entries for side in entry.sides for tag in side)
         return {tag: primary(canonical(tag, "the bundle's language")) for tag in tags}
 
     def sources_of(self, target: str) -> list[str]:
-        """The languages that are translated into this one, through the pivot too."""
+        """Return the languages that are translated into this one, also through the pivot."""
         found = self._sources_of(target)
         if self.pivot and any(_best(self.pivot, [tag]) for tag in found):
             found += [tag for tag in self._sources_of(self.pivot) if not is_one_language(tag, target)]
@@ -125,7 +125,7 @@ class Catalog(Generic[Model]):
         return [tag for entry in self.entries if _best(target, entry.sides[1]) for tag in entry.sides[0]]
 
     def _through_pivot(self, source: str, target: str) -> tuple[Selected[Model], ...]:
-        """Return the two models, or none if they are not there or several are."""
+        """Return the two models, or none if one is missing or several fit."""
         if not (self.pivot and source and target) or is_one_language(source, target):
             return ()
         try:
@@ -152,7 +152,7 @@ class Catalog(Generic[Model]):
         return Selected(entry.model, *pair_found)
 
     def _most_preferred(self, closest: Sequence[_Fit[Model]]) -> list[_Fit[Model]]:
-        """Return the one of several models that fit which the settings prefer; raises InvalidRequest."""
+        """Return the preferred one of several models that fit. Raises InvalidRequest."""
         for name in self._preferred:
             if found := [(entry, pair) for entry, pair in closest if entry.name == name]:
                 return found
@@ -161,7 +161,7 @@ class Catalog(Generic[Model]):
         raise InvalidRequest("model", f"several models fit; {more}name one of {labels}")
 
     def listing(self) -> str:
-        """The served models as text, for messages."""
+        """Return the served models as text, for messages."""
         return ", ".join(entry.listing() for entry in self.entries)
 
     def _named(self, model: str) -> list[Entry[Model]]:
@@ -172,7 +172,6 @@ class Catalog(Generic[Model]):
         return found
 
     def _highest(self) -> list[Entry[Model]]:
-        """The highest version of each name."""
         best: dict[str, Entry[Model]] = {}
         for entry in sorted(self.entries, key=lambda entry: entry.version):
             best[entry.name] = entry
@@ -180,7 +179,7 @@ class Catalog(Generic[Model]):
 
 
 def _closest(entries: Sequence[Entry[Model]], source: str, target: str) -> list[_Fit[Model]]:
-    """The entries whose languages match the request best, each with its pair; empty without a match."""
+    """Return the entries with the best matching languages, each with its pair, or none without a match."""
     for tag, field in zip((source, target), FIELDS, strict=True):
         if tag:
             canonical(tag, field)
@@ -197,12 +196,12 @@ def _closest(entries: Sequence[Entry[Model]], source: str, target: str) -> list[
 
 
 def _best(wanted: str, served: Sequence[str]) -> tuple[int, str] | None:
-    """Return the served language that is nearest to a wanted one, and the subtags to drop from that; None without one.
+    """Return the served language that is nearest to a wanted one, and the subtags to drop for it, or None without one.
 
-    Of tags with one canonical form, as ar and arb, the one that is written as the wanted one is nearer, and then the
-    canonical one: a model may have both.
+    Several tags may have one canonical form, such as ar and arb. A tag that equals the wanted one is then nearest, and
+    the canonical tag is next, because a model may have both.
 
-    wanted: "" is any language, for which "" is found if there are several
+    wanted: "" means any language; the result is "" if there are several
     """
     if not wanted:
         return 0, served[0] if len(served) == 1 else ""

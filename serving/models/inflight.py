@@ -10,20 +10,20 @@ from typing import Any
 
 from lingon.errors import Draining
 
-ROUND = 0.005  # seconds between two looks whether latecomers still arrive
-QUIET_ROUNDS = 10  # rounds without a latecomer after which no more are expected
+ROUND = 0.005  # seconds between two checks for late requests
+QUIET_ROUNDS = 10  # rounds without a late request until none is expected
 _UNLOADED = "unloaded"
 
 
 class Awaited:
-    """What has to end, such as calls, and the wait until all of it has. Belongs to the event loop."""
+    """Objects that have to end, such as calls, and the wait for their end. Belongs to the event loop."""
 
     def __init__(self) -> None:
         self.all: set[Any] = set()
         self._empty = asyncio.Event()
 
     def discard(self, each: object) -> bool:
-        """Wait for it no longer; returns whether it was waited for."""
+        """Remove an object and return whether it was present."""
         known = each in self.all
         self.all.discard(each)
         if not self.all:
@@ -31,7 +31,7 @@ class Awaited:
         return known
 
     async def wait_until_empty(self, seconds: float) -> bool:
-        """Wait until nothing is left, for so many seconds at most; returns whether nothing is."""
+        """Wait until nothing is left, for at most so many seconds, and return whether nothing is left."""
         try:
             async with asyncio.timeout(seconds):
                 while self.all:
@@ -50,7 +50,6 @@ class InFlight:
 
     @property
     def count(self) -> int:
-        """Requests in flight."""
         return len(self._tasks.all)
 
     def __enter__(self) -> None:
@@ -63,43 +62,44 @@ class InFlight:
         self._tasks.discard(asyncio.current_task())
 
     async def wait_until_idle(self, seconds: float) -> bool:
-        """Wait until no request is in flight, for so many seconds at most; returns whether none is."""
+        """Wait until no request is in flight, for at most so many seconds, and return whether none is."""
         return await self._tasks.wait_until_empty(seconds)
 
     def cancel_all(self) -> None:
-        """Cancel all requests in flight; `was_unloaded` recognises the error that they see."""
+        """Cancel all requests in flight. `was_unloaded` recognises the error in them."""
         for task in self._tasks.all:
             task.cancel(_UNLOADED)
 
 
 def was_unloaded(error: asyncio.CancelledError) -> bool:
-    """Whether `InFlight.cancel_all` cancelled a request, and not its caller."""
+    """Return whether `InFlight.cancel_all` cancelled a request, and not its caller."""
     return error.args == (_UNLOADED,)
 
 
 class Arrived:
-    """A call that has arrived, as the gate and the reader of its request know it.
+    """A call that has arrived, for the gate and the reader of its request.
 
-    It has no reference to the call itself: the context of a task holds it, and gRPC holds the context of a task.
+    It has no reference to the call itself, because the context of a task holds it, and gRPC holds the context of a
+    task.
 
-    release: gives the place free that the call has from its start until its request is read; None without a place
+    release: frees the slot of the call from its start until its request is read; None without a slot
     """
 
     release: Callable[[], None] | None = None
 
-    def leave_place(self) -> None:
-        """Let another call be read instead of this one; does nothing the second time."""
+    def leave_slot(self) -> None:
+        """Free the slot for another call. A second call has no effect."""
         release, self.release = self.release, None
         if release is not None:
             release()
 
 
 arrived: ContextVar[Arrived | None] = ContextVar("arrived", default=None)
-"""The call that this task serves; None for one that was not decided on when it arrived."""
+"""The call that this task serves; None if it was not admitted on arrival."""
 
 
 class AdmissionGate:
-    """Refuses requests until the server is ready, and again when it drains."""
+    """A gate that refuses requests until the server is ready, and again when it drains."""
 
     def __init__(self) -> None:
         self._closed: str | None = "the server is starting"
@@ -107,11 +107,11 @@ class AdmissionGate:
         self._admitted = Awaited()
 
     def enter(self, call: Arrived) -> None:
-        """Admit a call, until it `leave`s, though the gate closes; call it after `check`."""
+        """Admit a call until it `leave`s, even if the gate closes meanwhile. Call this after `check`."""
         self._admitted.all.add(call)
 
     def leave(self, call: Arrived) -> None:
-        """Have a drain wait for a call no longer: it has ended, or its request arrives slowly."""
+        """Exclude a call from the wait of a drain, because it has ended or its request arrives slowly."""
         self._admitted.discard(call)
 
     def check(self) -> None:
@@ -121,7 +121,6 @@ class AdmissionGate:
             raise Draining(f"{self._closed}; try again")
 
     def open(self) -> None:
-        """Admit requests."""
         self._closed = None
 
     def close(self) -> None:
@@ -129,20 +128,20 @@ class AdmissionGate:
         self._closed = "the server is shutting down"
 
     async def wait_until_left(self, seconds: float) -> bool:
-        """Wait until every call that the open gate has admitted has ended, for so many seconds at most.
+        """Wait until every call that the open gate has admitted has ended, for at most so many seconds.
 
-        Those whose requests are not read by then are refused. Returns whether all have ended.
+        Calls whose requests are not read by then are refused. Returns whether all have ended.
         """
         ended = await self._admitted.wait_until_empty(seconds)
         self._admitted.all.clear()
         return ended
 
     async def wait_until_quiet(self, seconds: float) -> None:
-        """Wait until no request arrives at the closed gate any more, for so many seconds at most.
+        """Wait until no request arrives at the closed gate any more, for at most so many seconds.
 
-        gRPC hands over one call at a time. The calls of a burst that it has not handed over when it is stopped would
-        end with CANCELLED, which no client retries. Rounds are counted instead of time, because a busy machine makes
-        them longer.
+        gRPC passes on one call at a time. Calls of a burst that it has not passed on when it is stopped would end with
+        CANCELLED, which no client retries. Rounds are counted instead of time, because a busy machine makes them
+        longer.
         """
         end, rounds = time.monotonic() + seconds, 0
         while rounds < QUIET_ROUNDS and time.monotonic() < end:

@@ -1,6 +1,6 @@
 """Loading a bundle: from files on disk to a translator that is verified and warm.
 
-Before a model is served, it translates and aligns its golden sentences as it did at its export.
+Before a model is served, it translates and aligns its golden sentences with the same result as at its export.
 """
 
 from __future__ import annotations
@@ -38,27 +38,27 @@ from lingon.translation.v1 import translation_pb2 as pb
 
 
 def default_engines() -> int:
-    """The default number of engines of a model on the CPU: one per core, at most MAX_DEFAULT_ENGINES."""
+    """Return the default number of engines of a model on the CPU: one per core, at most MAX_DEFAULT_ENGINES."""
     return min(usable_cores(), MAX_DEFAULT_ENGINES)
 
 
 def threads_per_engine(engines: int) -> int:
-    """Threads of each engine, such that all engines together use the usable cores; at least 1."""
+    """Return the threads of each engine, at least 1, so that all engines together use the usable cores."""
     return max(usable_cores() // engines, 1)
 
 
 EXACT = "fp32"
 MAX_DIFFERENT = 0.25  # share of the golden sentences, or links; a broken model translates or aligns all differently
-MAX_WEIGHT_DIFFERENCE = 0.05  # of the attention weight of a link; other processors and GPUs sum in another order
+MAX_WEIGHT_DIFFERENCE = 0.05  # difference of the weights of a link; other processors and GPUs sum in another order
 
 
 def check_golden(bundle: Bundle, runner: Runner, precision: str, workers: int = 1) -> None:
-    """Translate the golden sentences of a bundle; raises BundleError if a translation fails or differs.
+    """Translate the golden sentences of a bundle. Raises BundleError if a translation fails or differs.
 
     At most MAX_DIFFERENT of the links of the alignments may differ. A bundle may have no golden sentences. Precisions
-    for GPUs have no golden translations of their own, because results differ between GPUs: at most MAX_DIFFERENT of
-    theirs may differ from those of EXACT. If no GPU was available at the export, this is the first check of such a
-    precision.
+    for GPUs have no golden translations, because results differ between GPUs. At most MAX_DIFFERENT of their
+    translations may differ from those of EXACT. If no GPU was available at the export, this is the first check of such
+    a precision.
     """
     golden = golden_of(bundle)
     expected = golden.translations.get(precision, golden.translations.get(EXACT)) if golden else None
@@ -71,7 +71,7 @@ def check_golden(bundle: Bundle, runner: Runner, precision: str, workers: int = 
     with as_graph_load_error(f"{bundle.folder / GOLDEN}: the sentences cannot be translated in {precision}"):
         found = translate(bundle, runner, golden.sentences, options, golden.languages, workers)
     pairs = enumerate(zip(found, expected, strict=True), 1)
-    different = [place for place, (one, text) in pairs if one.status.code or one.hypotheses[0].text != text]
+    different = [index for index, (one, text) in pairs if one.status.code or one.hypotheses[0].text != text]
     if precision in golden.translations and different:
         raise BundleError(
             f"{bundle.folder / GOLDEN}: sentence {different[0]} of {len(found)} is translated otherwise than at the "
@@ -84,27 +84,27 @@ def check_golden(bundle: Bundle, runner: Runner, precision: str, workers: int = 
             f"{precision} than in {EXACT} at the export; at most {most} may be"
         )
     if aligned:
-        same = [place for place in range(len(found)) if place + 1 not in different]
-        pairs_of_links = [(alignment_links(alignments[place]), links(found[place].hypotheses[0])) for place in same]
+        same = [index for index in range(len(found)) if index + 1 not in different]
+        pairs_of_links = [(alignment_links(alignments[index]), links(found[index].hypotheses[0])) for index in same]
         _check_alignments(bundle, precision, pairs_of_links)
 
 
 def golden_of(bundle: Bundle) -> Golden | None:
-    """The golden sentences of a bundle; None if it has none."""
+    """Return the golden sentences of a bundle, or None if it has none."""
     if GOLDEN not in bundle.manifest.checksums:
         return None
     return Golden.from_bytes(bundle.read(GOLDEN), bundle.folder / GOLDEN)
 
 
 def links(hypothesis: pb.Hypothesis) -> list[GoldenLink]:
-    """The alignment of a hypothesis as golden sentences have it."""
+    """Return the alignment of a hypothesis in the form of golden sentences."""
     return [(link.source.begin, link.target.begin, link.weight) for link in hypothesis.alignment]
 
 
 def _check_alignments(
     bundle: Bundle, precision: str, pairs: Sequence[tuple[list[GoldenLink], list[GoldenLink]]]
 ) -> None:
-    """Raise BundleError if too many links differ; pairs: of the export, and of this load, for each translation."""
+    """Raise BundleError if too many links differ; pairs: links at the export and at this load."""
     total = sum(max(len(expected), len(found)) for expected, found in pairs)
     different = total - sum(_same_links(expected, found) for expected, found in pairs)
     most = int(MAX_DIFFERENT * total)
@@ -116,7 +116,7 @@ def _check_alignments(
 
 
 def _same_links(expected: list[GoldenLink], found: list[GoldenLink]) -> int:
-    """The number of expected links that were found, between the same pieces and with nearly the same weight."""
+    """Return the number of expected links that were found, between the same pieces and with nearly the same weight."""
     left = list(found)
     for source, target, weight in expected:
         near = [
@@ -135,11 +135,11 @@ def translate(
     pairs: Sequence[tuple[str, str]] = (),
     workers: int = 1,
 ) -> list[pb.TextResult]:
-    """Translate sentences in one batch, each as it is, with the bundle's default options unless `options` sets others.
+    """Translate sentences in one batch, unsplit, with the bundle's default options where `options` sets none.
 
-    pairs: of a bundle of several languages, the pair of each sentence. Raises BundleError for one that it has not.
+    pairs: the pair of each sentence, for a bundle of several languages; raises BundleError for a missing one
 
-    A separate engine does it, so that the metrics of the model do not count these sentences.
+    A separate engine translates them, so that the metrics of the model do not count these sentences.
     """
     limits = EngineLimits()
     engine = Engine(runner, limits, workers=workers)
@@ -157,18 +157,18 @@ def translate(
 async def _translate(
     translator: Translator, sentences: Sequence[str], options: pb.DecodingOptions, pairs: Sequence[tuple[str, str]]
 ) -> list[pb.TextResult]:
-    """Return the results in the order of the sentences; those of one pair are one request."""
+    """Return the results in the order of the sentences. The sentences of one pair are one request."""
     given = pairs or [("", "")] * len(sentences)
     results: dict[int, pb.TextResult] = {}
     for pair in dict.fromkeys(given):
-        own = [place for place, each in enumerate(given) if each == pair]
+        own = [index for index, each in enumerate(given) if each == pair]
         try:
             served = translator.for_pair(*pair)
         except KeyError:
             raise BundleError(f"{translator.label}: {GOLDEN} has {' '.join(pair)}, no pair of the manifest") from None
-        request = pb.TranslateRequest(texts=[sentences[place] for place in own], options=options, text=WHOLE)
+        request = pb.TranslateRequest(texts=[sentences[index] for index in own], options=options, text=WHOLE)
         results.update(zip(own, (await served.translate(request)).results, strict=True))
-    return [results[place] for place in range(len(sentences))]
+    return [results[index] for index in range(len(sentences))]
 
 
 logger = logging.getLogger(__name__)
@@ -176,17 +176,17 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class LoadOptions:
-    """How a bundle is loaded.
+    """Options for loading a bundle.
 
     device: auto, cpu or cuda
-    precision: None is the bundle's best for the device
-    engines: batches that run in parallel; None is several on a CPU and one on a GPU
-    threads: cores of each engine while all of them compute; None is an equal share of the usable cores
-    shortlist: whether requests use the vocabulary shortlist by default; None is as the bundle says
+    precision: None uses the bundle's best one for the device
+    engines: batches that run in parallel; None uses several on a CPU and one on a GPU
+    threads: cores of each engine while all of them compute; None uses an equal share of the usable cores
+    shortlist: whether requests use the vocabulary shortlist by default; None uses the value of the bundle
     cuda_graphs: whether decoder steps on CUDA are recorded and replayed
     failpoints: faults to inject, for tests
     golden: whether to check the golden sentences first, see lingon.serving.models.loading
-    low_priority: whether to load at low priority, because other models are being served
+    low_priority: whether to load at low priority, because other models are served meanwhile
     on_phase: called with one of lingon.serving.observability.metrics.PHASES when it begins
     """
 
@@ -205,25 +205,25 @@ class LoadOptions:
 
 
 LoadFunction: TypeAlias = Callable[[Bundle, LoadOptions], Translator]
-"""Loads a bundle; tests replace `load_translator` by another one."""
+"""Loads a bundle. Tests replace `load_translator` by another one."""
 
 
 def model_folders(paths: Iterable[Path]) -> list[Path]:
-    """The folders of models to serve at paths: each a bundle, or the folder of a model's versions.
+    """Return the folders of the models at paths: each a bundle, or the folder of a model's versions.
 
-    A path is one of these or a folder of such folders. Raises BundleError.
+    A path is one of these, or a folder of such folders. Raises BundleError.
     """
     return [folder for path in paths for folder in _folders(path)]
 
 
 def model_names(folders: Iterable[Path]) -> list[str]:
-    """The names of models and of their versions by their manifests; nothing else is read. Raises BundleError."""
+    """Return the names of models and of their versions, from their manifests only. Raises BundleError."""
     manifests = (use_highest_whole(folder, lambda bundle: bundle.manifest) for folder in folders)
     return [name for each in manifests for name in (each.name, f"{each.name}/{each.version}")]
 
 
 def load_translator(bundle: Bundle, options: LoadOptions) -> Translator:
-    """Load a model, verify all checksums and warm it up; returns it ready to translate.
+    """Load a model, verify all checksums, warm it up and return it.
 
     Raises DamagedBundle if a file is missing or altered, BundleError if the files do not fit together, DeviceError if
     the bundle cannot run on the device, and SettingsError if a shortlist is required that the bundle does not have.
@@ -274,7 +274,7 @@ def load_translator(bundle: Bundle, options: LoadOptions) -> Translator:
 
 
 def _engine_count(options: LoadOptions, choice: DeviceChoice) -> int:
-    """The engines of a model: as many as the options say, else on the CPU several and on a card one."""
+    """Return the number of engines of a model: the option, or by default several on the CPU and one on a card."""
     if options.engines is not None:
         return options.engines
     return default_engines() if choice.provider == CPU else 1
@@ -283,13 +283,13 @@ def _engine_count(options: LoadOptions, choice: DeviceChoice) -> int:
 def _load(
     load: Callable[[str], OnnxRunner], bundle: Bundle, choice: DeviceChoice, options: LoadOptions
 ) -> tuple[DeviceChoice, OnnxRunner]:
-    """Load the precision that was chosen, or another one if its graphs are for other native operators than these."""
+    """Load the chosen precision, or another one if its graphs need other native operators than those installed."""
     try:
         return choice, load(choice.precision)
     except GraphLoadError as error:
         if choice.precision not in NATIVES or options.precision is not None:
             raise
-        with suppress(DeviceError):  # there is no other
+        with suppress(DeviceError):  # there is no other precision
             choice = choose_device(bundle, options.device, native=False)
         if choice.precision in NATIVES:
             raise
@@ -300,15 +300,15 @@ def _load(
 
 
 def _session_threads(engines: int, threads: int | None) -> tuple[int, int]:
-    """Threads of a session while one engine computes, and while all do; threads: cores of an engine."""
+    """Return the threads of a session while one engine computes, and while all do; threads: cores of an engine."""
     if threads is None:
         threads = threads_per_engine(engines)
-    # The calling thread, which is an engine's own, computes along with the pool of the session.
+    # The calling thread, which is the engine's own, computes along with the pool of the session.
     return engines * threads, 1 + engines * (threads - 1)
 
 
 def _warn_if_too_many(bundle: Bundle, engines: int, threads: int | None) -> None:
-    """Log a warning if the engines have more threads than there are cores: all wait for each other in every step."""
+    """Log a warning if the engines have more threads than cores, because all would then wait for each other."""
     total, cores = engines * (threads or 1), usable_cores()
     if total > cores:
         message = "more threads than usable cores make loading and decoding slow; lower threads or engines"
@@ -317,7 +317,7 @@ def _warn_if_too_many(bundle: Bundle, engines: int, threads: int | None) -> None
 
 
 def _warn_if_unproven(bundle: Bundle, choice: DeviceChoice) -> None:
-    """Log a warning if the export did not verify this precision; neither replies nor metrics would show it."""
+    """Log a warning if the export did not verify this precision, because neither replies nor metrics show it."""
     gate = bundle.manifest.precisions[choice.precision].gate
     if gate != PASSED:
         message = "this precision has not passed the gate of its export"
@@ -325,7 +325,7 @@ def _warn_if_unproven(bundle: Bundle, choice: DeviceChoice) -> None:
 
 
 def _warn_if_not_native(bundle: Bundle, choice: DeviceChoice, options: LoadOptions) -> None:
-    """Log a warning if the faster graphs of a bundle are not used, and no setting asks for others."""
+    """Log a warning if the faster graphs of a bundle are not used although no setting selects others."""
     if options.precision is None and (reason := native_left_out(bundle, choice)):
         event(logger, logging.WARNING, _instead_of_native(bundle, choice), model=bundle.label, reason=reason)
 

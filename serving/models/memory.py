@@ -1,6 +1,6 @@
-"""How much memory a server and its models may need, and how freed memory goes back to the system.
+"""The memory that a server and its models may need, and the return of freed memory to the system.
 
-The formulas have their parts in the log.
+The parts of each sum are logged.
 """
 
 from __future__ import annotations
@@ -28,27 +28,26 @@ _MALLOC_SETTINGS = {
 
 
 def release_memory(objects: list[object]) -> None:
-    """Empty the list and return the memory of its objects to the system. The list holds the last references to them.
+    """Empty the list, which holds the last references to its objects, and return their memory to the system.
 
-    Call this on a background thread: both parts take some milliseconds. glibc keeps freed memory for the next
-    allocation: a server whose models were swapped, each loaded on its own thread, grew by 85 MB with every model of
-    10 MB.
+    Call this on a background thread, because both parts take some milliseconds. glibc keeps freed memory for the next
+    allocation. A server that swapped models, each loaded on its own thread, grew by 85 MB with every model of 10 MB.
     """
     objects.clear()
-    gc.collect()  # The errors of finished calls hold their frames in reference cycles, and the frames hold a model.
+    gc.collect()  # errors of finished calls hold their frames in reference cycles, and the frames hold a model
     trim = getattr(ctypes.CDLL(None), "malloc_trim", None)
-    if trim is not None:  # Other C libraries than glibc keep little.
+    if trim is not None:  # other C libraries than glibc keep little freed memory
         trim(0)
 
 
 def limit_malloc_caches() -> None:
-    """Configure glibc to return freed memory to the system; settings in the environment win. Call before any thread.
+    """Configure glibc to return freed memory to the system. Settings in the environment win. Call before any thread.
 
     MALLOC_MMAP_THRESHOLD_: at first, glibc maps large blocks from the system and unmaps them when they are freed.
-    Once one is freed, glibc takes all blocks up to that size from a heap. There they leave holes, and the buffers of
-    decoder states are filled with zeros instead of being untouched pages.
+    Once one is freed, glibc allocates all blocks up to that size from a heap. They leave holes there, and the buffers
+    of decoder states are filled with zeros instead of being untouched pages.
     MALLOC_ARENA_MAX: by default, threads have their own heaps, up to eight per core.
-    In four minutes of mixed traffic with six swaps of the shipped model, a server grew from 304 to 428 MB; with these
+    In four minutes of mixed traffic with six swaps of the shipped model, a server grew from 304 to 428 MB. With these
     settings it stays at 270 MB.
     """
     mallopt = getattr(ctypes.CDLL(None), "mallopt", None)
@@ -60,11 +59,11 @@ def limit_malloc_caches() -> None:
 
 
 MIB = 1 << 20
-WEIGHT_COPIES = 3  # of a model on a card: decoder steps, greedy steps and the scorer each hold those of the decoder
+WEIGHT_COPIES = 3  # copies of a model on a card: decoder steps, greedy steps and the scorer each hold the decoder
 PARSED = 30  # bytes in memory for each byte of the largest request: two bytes may make an empty message of 60
-EMPTY_PROCESS = 32 << 20  # bytes; of a process that reads documents, before the first
-COPIES = 5  # of the bytes of bodies of HTTP: a body, its texts of 2 bytes a character, its parts; 2.8 to 4.7 measured
-CONNECTION_BYTES = 49_152  # of a connection of HTTP beyond what all share; with 120 headers 25 KiB, and 20 for TLS
+EMPTY_PROCESS = 32 << 20  # bytes; memory of a process for documents before its first document
+COPIES = 5  # ratio of memory to bytes of HTTP bodies: the body, its texts, its parts; 2.8 to 4.7 measured
+CONNECTION_BYTES = 49_152  # bytes of an HTTP connection beyond the shared budget; 25 KiB for 120 headers, 20 for TLS
 logger = logging.getLogger(__name__)
 
 
@@ -72,12 +71,12 @@ logger = logging.getLogger(__name__)
 class MemoryNeed:
     """The parts of the memory that a server may need, in bytes.
 
-    resident: what it has when its models are loaded and warm
-    states: decoder states of all rows of all models, with the longest sources, and batches that are kept for reuse
+    resident: memory of the process with its models loaded and warm
+    states: decoder states of all rows of all models, with the longest sources, and batches kept for reuse
     runs: the largest run of every worker
-    requests: what tells many languages apart, the largest request, parsed, what open calls may hold of requests that
-        arrive or are whole, bodies and connections of HTTP, documents that are read or written
-    card: what models on a graphics card may need there; not in the total
+    requests: language detection, the largest parsed request, the bound of bytes of open calls, bodies and connections
+        of HTTP, and documents
+    card: models on a graphics card, in its memory; not in the total
     """
 
     resident: int
@@ -88,21 +87,20 @@ class MemoryNeed:
 
     @property
     def total(self) -> int:
-        """The sum of all parts."""
         return self.resident + self.states + self.runs + self.requests
 
 
 def memory_need(translators: Iterable[Translator], max_message_bytes: int, *, http_connections: int = 0) -> MemoryNeed:
-    """Return what a server with these models may need; call it when they are warm.
+    """Return the memory that a server with these models may need. Call it when they are warm.
 
-    http_connections: that its HTTP APIs may have; 0 without HTTP APIs
+    http_connections: bound of the connections to its HTTP APIs; 0 without HTTP APIs
     """
     found = list(translators)
     here = [each.engine for each in found if each.provider != CUDA]
     states, runs = sum(each.state_bytes for each in here), sum(each.run_bytes for each in here)
     identifier = IDENTIFIER_BYTES if identifier_is_installed() else 0
     requests = identifier + PARSED * max_message_bytes + SLOW_BYTES + HELD_BYTES
-    if http_connections:  # bodies have copies; what connections hold is counted with its copies
+    if http_connections:  # bodies have copies; the bytes of connections are counted with their copies
         requests += COPIES * HTTP_BYTES + HTTP_BYTES + CONNECTION_BYTES * http_connections
         requests += DOCUMENT_PROCESSES * (EMPTY_PROCESS + DOCUMENT_BYTES)
     card = sum(
@@ -114,7 +112,7 @@ def memory_need(translators: Iterable[Translator], max_message_bytes: int, *, ht
 
 
 def report_memory(need: MemoryNeed, metrics: Metrics) -> None:
-    """Log the formula and set its gauges; warn if the server may not have that much."""
+    """Log the parts and set their gauges. Log a warning if the server may not use that much memory."""
     limit = granted_bytes()
     metrics.memory_need.set(need.total)
     metrics.memory_limit.set(limit or 0)
@@ -135,7 +133,7 @@ def report_memory(need: MemoryNeed, metrics: Metrics) -> None:
 
 
 def _report_card(need: int, size: int | None) -> None:
-    """Log what the models on a card may need there; warn if the card is smaller."""
+    """Log the memory that the models on a card may need. Log a warning if the card is smaller."""
     message = f"may need {need // MIB} MiB of the graphics card"
     if size is not None and need > size:
         message += f", more than its {size // MIB} MiB; lower max_rows or serve fewer models"

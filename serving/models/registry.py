@@ -25,36 +25,36 @@ from lingon.serving.runtime.failpoints import Failpoints
 from lingon.serving.settings import HTTP_CONNECTIONS, Settings
 from lingon.serving.translation.translator import Translator
 
-ABORT_SECONDS = 1.0  # seconds in which calls that are cut off send their status
+ABORT_SECONDS = 1.0  # seconds for cancelled calls to send their status
 logger = logging.getLogger(__name__)
 
 
 @dataclass(eq=False, slots=True)
 class ServedModel:
-    """A model that is served: its translator, its metrics, its requests in flight, and the life of its engine."""
+    """A served model: its translator, its metrics, its requests in flight, and the life of its engine."""
 
     translator: Translator
     metrics: ModelMetrics
     folder: Path
     in_flight: InFlight = field(default_factory=InFlight)
-    stopped: bool = False  # the engine ended for good
+    stopped: bool = False  # whether the engine ended permanently
     _lock: asyncio.Lock = field(default_factory=asyncio.Lock)  # held while the engine is restarted or stopped
 
     @asynccontextmanager
     async def unless_stopped(self) -> AsyncIterator[bool]:
-        """Keep the engine from being stopped inside the block; yields False if it is stopped already."""
+        """Prevent a stop of the engine inside the block. Yields False if it is already stopped."""
         async with self._lock:
             yield not self.stopped
 
     async def stop(self) -> None:
-        """End the engine for good; its jobs end with Cancelled."""
+        """End the engine permanently. Its jobs end with Cancelled."""
         async with self._lock:
             self.stopped = True
             await asyncio.to_thread(self.translator.engine.stop, 0)
 
 
 class ModelRegistry:
-    """The models that are served or drain. `load` runs on any thread, everything else on the event loop."""
+    """The models that are served or drained. `load` runs on any thread, everything else on the event loop."""
 
     def __init__(
         self,
@@ -68,11 +68,11 @@ class ModelRegistry:
         self.draining: list[Entry[ServedModel]] = []  # unpublished; requests may be in flight
         self._settings, self._metrics, self._load, self._gpu_expected = settings, metrics, load, gpu_expected
         self._faults = Failpoints.parse(settings.failpoints) if settings.failpoints else None
-        self.progress: LoadProgress | None = None  # of the load that is under way, or else of the last one
-        self._left_out: dict[str, int] = {}  # by name of a model: versions that the start left out
+        self.progress: LoadProgress | None = None  # progress of the current or the last load
+        self._left_out: dict[str, int] = {}  # by name of a model: versions that were skipped at the start
 
     def load(self, bundle: Bundle) -> Entry[ServedModel]:
-        """Return a model that is trusted, passed its golden sentences and is warm, but not published."""
+        """Return a model that is trusted, has passed its golden sentences and is warm, but is not published."""
         self._metrics.models_to_load.set(1)
         try:
             return self._load_next(bundle)
@@ -80,7 +80,7 @@ class ModelRegistry:
             self._metrics.models_to_load.set(0)
 
     def load_all(self, folders: Sequence[Path]) -> list[Entry[ServedModel]]:
-        """Load the models in folders one after the other: of each the highest version that is whole; see `load`."""
+        """Load the highest complete version of each model in the folders, one after the other; see `load`."""
         self._metrics.models_to_load.set(len(folders))
         try:
             return [self._load_highest_whole(folder) for folder in folders]
@@ -107,7 +107,7 @@ class ModelRegistry:
             try:
                 check_trusted(bundle, self._settings.trust)
             except BundleError:
-                bundle.verify()  # a bundle that is being copied is not in the file yet, but that is not the reason
+                bundle.verify()  # a bundle that is still being copied gets the error of its missing files instead
                 raise
 
     def _load_next(self, bundle: Bundle) -> Entry[ServedModel]:
@@ -163,9 +163,9 @@ class ModelRegistry:
         return translator
 
     def publish(self, entries: Sequence[Entry[ServedModel]], instead_of: Sequence[Entry[ServedModel]] = ()) -> None:
-        """Serve these models, and all that are served already except `instead_of`, which the caller has to retire."""
+        """Serve these models and the present ones except `instead_of`, which the caller must retire."""
         kept = [entry for entry in self.catalog.entries if entry not in instead_of]
-        if self.catalog.entries:  # the start is over: what it left out matters until its model is changed
+        if self.catalog.entries:  # after the start, a skipped version matters until its model is changed
             for entry in entries:
                 self._count_left_out(entry.name, 0)
         self.catalog = self.catalog.replaced([*kept, *entries])
@@ -180,7 +180,7 @@ class ModelRegistry:
         report_memory(need, self._metrics)
 
     async def retire(self, entry: Entry[ServedModel]) -> None:
-        """Wait until the requests of an unpublished model end, then free what it holds."""
+        """Wait until the requests of an unpublished model end, then free its memory."""
         served, patience = entry.model, self._settings.drain_seconds
         if not await served.in_flight.wait_until_idle(patience):
             event(logger, logging.WARNING, "calls are cut off", model=entry.label, after_seconds=patience)
@@ -192,11 +192,11 @@ class ModelRegistry:
         self.draining.remove(entry)
         self._metrics.remove(served.metrics)
         if self.catalog.entries:
-            self._report_memory()  # what it held is free now
+            self._report_memory()  # its memory is free now
         event(logger, logging.INFO, "unloaded", model=entry.label)
 
     async def wait_until_idle(self, seconds: float) -> bool:
-        """Wait until no request is in flight in any model, for so many seconds at most; returns whether none is."""
+        """Wait until no request is in flight in any model, for at most so many seconds, and return whether none is."""
         end = time.monotonic() + seconds
         for entry in (*self.catalog.entries, *self.draining):
             if not await entry.model.in_flight.wait_until_idle(max(end - time.monotonic(), 0.0)):
@@ -204,7 +204,7 @@ class ModelRegistry:
         return True
 
     def defaults_of(self, request: Any) -> list[Defaults]:
-        """The default options of each model that serves a request; those of no model if none does."""
+        """Return the default options of each model that serves a request, or general ones if no model does."""
         try:
             found = self.catalog.route(request.model, request.source_language_code, request.target_language_code)
         except RequestError:
@@ -213,7 +213,7 @@ class ModelRegistry:
 
     @property
     def running(self) -> list[Entry[ServedModel]]:
-        """The models whose engines must be alive."""
+        """The models with engines that must be alive."""
         return [entry for entry in (*self.catalog.entries, *self.draining) if not entry.model.stopped]
 
     @property
@@ -222,10 +222,10 @@ class ModelRegistry:
         return [name for entry in self.catalog.entries for name in (entry.name, entry.label)]
 
     async def stop(self) -> None:
-        """Stop all engines; the requests in flight end."""
+        """Stop all engines. The requests in flight end."""
         for entry in self.running:
             try:
                 await entry.model.stop()
-            except Exception as error:  # the other engines are stopped all the same
+            except Exception as error:  # one error must not keep the other engines running
                 fault(logger, "an engine was not stopped", error, model=entry.label)
                 entry.model.translator.engine.fail_all()

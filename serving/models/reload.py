@@ -1,4 +1,4 @@
-"""Changes of the served models while the server serves. One change runs at a time; it succeeds or has no effect."""
+"""Changes of the served models while the server serves. One change runs at a time. It succeeds or has no effect."""
 
 from __future__ import annotations
 
@@ -42,7 +42,7 @@ logger = logging.getLogger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class SwapResult:
-    """The model that is served now, and the labels of those that it replaced."""
+    """The new served model, and the labels of the models that it replaced."""
 
     entry: Entry[ServedModel]
     unloaded: tuple[str, ...]
@@ -50,7 +50,7 @@ class SwapResult:
 
 @dataclass(frozen=True, slots=True)
 class Change:
-    """A change as a caller asked for it: its kind, the path or the label of the model, the caller."""
+    """A requested change: its kind, the path or the label of the model, the caller."""
 
     kind: str
     model: str
@@ -63,7 +63,7 @@ class Change:
 
 
 class ModelReloader:
-    """Loads, swaps and unloads models. For use on the event loop only; slow work runs in threads.
+    """The loads, swaps and unloads of models. For use on the event loop only. Slow work runs in threads.
 
     A change that fails raises a RequestError and has no effect. A change that has begun continues if its caller
     disconnects.
@@ -72,7 +72,7 @@ class ModelReloader:
     def __init__(
         self, registry: ModelRegistry, metrics: Metrics, roots: Sequence[Path], on_published: Callable[[], None]
     ) -> None:
-        """roots: only bundles below them can be loaded; on_published: called after the served models changed."""
+        """roots: folders that bundles must be in; on_published: called after the served models changed."""
         self.loading: Manifest | None = None  # manifest of the bundle that is being loaded
         self._registry, self._metrics, self._roots = registry, metrics, tuple(roots)
         self._on_published = on_published
@@ -82,15 +82,14 @@ class ModelReloader:
 
     @property
     def busy(self) -> bool:
-        """Whether a change is running."""
         return self._running is not None
 
     def close(self) -> None:
-        """End all calls that wait for a change, because the server shuts down."""
+        """Cancel all calls that wait for a change, because the server shuts down."""
         self._closing.set()
 
     async def load(self, path: str, caller: str) -> Entry[ServedModel]:
-        """Serve the bundle at a path in addition to the served models; caller: who asks for it, for the log."""
+        """Serve the bundle at a path in addition to the served models; caller: identity, for the log."""
         return await self._run_alone(Change("load", path[:MAX_PATH], caller), self._load(path))
 
     async def swap(self, path: str, caller: str) -> SwapResult:
@@ -98,12 +97,12 @@ class ModelReloader:
         return await self._run_alone(Change("swap", path[:MAX_PATH], caller), self._swap(path))
 
     async def unload(self, name: str, version: str, caller: str) -> None:
-        """Stop serving a model; returns when it is unloaded. caller: see `load`."""
+        """Stop serving a model and return when it is unloaded; caller: see `load`."""
         what = f"{name[:MAX_PATH]}/{version[:MAX_PATH]}"
         await self._run_alone(Change("unload", what, caller), self._unload(name, version))
 
     async def _run_alone(self, asked: Change, change: Coroutine[Any, Any, Result]) -> Result:
-        """Run a change and return its result; raises ChangeInProgress if another one is running."""
+        """Run a change and return its result. Raises ChangeInProgress if another one is running."""
         if self._running is not None:
             change.close()
             self._metrics.changes.labels("refused").inc()
@@ -129,7 +128,7 @@ class ModelReloader:
             task.exception()  # marks it as retrieved, in case the caller disconnected
 
     async def _log_change(self, asked: Change, change: Coroutine[Any, Any, Result]) -> Result:
-        """The result of a change; an error is counted, logged and turned into one that is safe to send to clients."""
+        """Return the result of a change. An error is counted, logged and replaced by one that is safe for clients."""
         event(logger, logging.INFO, "a model change begins", **asked.fields)
         try:
             result = await change
@@ -138,7 +137,7 @@ class ModelReloader:
         except Exception as error:
             self._metrics.changes.labels("refused").inc()
             refusal = _refusal(asked, error)
-            traceback.clear_frames(error.__traceback__)  # the frames hold the model that was loaded
+            traceback.clear_frames(error.__traceback__)  # the frames hold the loaded model
         raise refusal
 
     async def _load(self, path: str) -> Entry[ServedModel]:
@@ -166,7 +165,7 @@ class ModelReloader:
         await self._retire(found[0])
 
     async def _loaded(self, path: str, *, swaps: bool) -> Entry[ServedModel]:
-        """Load the bundle at a path, check it and warm it up; the model is not published."""
+        """Load the bundle at a path, check it and warm it up, but do not publish it."""
         loading = run_in_thread(partial(self._prepare, path, swaps=swaps), "loading")
         try:
             while not (await asyncio.wait({loading}, timeout=LOADING_LOG_INTERVAL))[0]:
@@ -197,9 +196,9 @@ class ModelReloader:
 
 
 def open_below(path: str, roots: Sequence[Path]) -> Bundle:
-    """Open the bundle at a path, or the highest version in a folder of versions; it must be below one of the roots.
+    """Open the bundle at a path below one of the roots, or the highest version in a folder of versions.
 
-    Raises InvalidRequest for a path outside the roots, whether or not it exists; UnknownModel if it has no bundle.
+    Raises InvalidRequest for a path outside the roots, whether or not it exists, and UnknownModel without a bundle.
     """
     if not 0 < len(path) <= MAX_PATH or "\0" in path:
         raise InvalidRequest("path", f"path must be 1 to {MAX_PATH} characters, none of them NUL")
@@ -231,7 +230,7 @@ def check_fits(manifest: Manifest, catalog: Catalog[Any], *, swaps: bool) -> Non
 
 
 def _resolve_below(path: Path, roots: Sequence[Path]) -> Path:
-    """The path with symbolic links and .. resolved; raises InvalidRequest if it is outside the roots."""
+    """Return the path with symbolic links and .. resolved. Raises InvalidRequest if it is outside the roots."""
     if is_link_loop(path):
         raise InvalidRequest("path", "path goes through a loop of symbolic links")
     found = path.resolve()
@@ -246,7 +245,7 @@ def _resolve_below(path: Path, roots: Sequence[Path]) -> Path:
 
 
 def _hint(path: Path, roots: Sequence[Path]) -> str:
-    """What to do if the server was started with one version of a model and is asked for another one."""
+    """Return advice for a server that was started with one version of a model and is asked for another one."""
     beside = (root for root in roots if (root / MANIFEST).is_file() and path.parent == root.resolve().parent)
     root = next(beside, None)
     return "" if root is None else f"; start the server with {root.parent} to change its versions"
@@ -260,7 +259,7 @@ def _canonical(tags: Iterable[str]) -> set[str]:
 
 
 def _refusal(asked: Change, error: Exception) -> RequestError:
-    """Log an error in one line; returns the error for the client."""
+    """Log an error in one line and return the error for the client."""
     if isinstance(error, OSError) and error.filename:
         error = ChangeRefused(f"{str(error.filename)[:MAX_PATH]}: {error.strerror}")
     if isinstance(error, LingonError):

@@ -1,4 +1,4 @@
-"""Decides what happens to engines that die or hang: a dead one is restarted, a hung one ends the process."""
+"""Recovery of engines that die or hang: a dead one is restarted, a hung one ends the process."""
 
 from __future__ import annotations
 
@@ -13,29 +13,29 @@ from lingon.serving.models.registry import ServedModel
 from lingon.serving.observability.logs import event, fault
 from lingon.serving.threads import run_in_thread
 
-MINUTE = 60.0  # seconds over which restarts count
+MINUTE = 60.0  # seconds; restarts are counted over this time
 MAX_RESTARTS = 3  # restarts of a model's engine within MINUTE; one more ends the process
-POLL = 0.1  # seconds between two looks at a replaced engine
+POLL = 0.1  # seconds between two checks of a replaced engine
 logger = logging.getLogger(__name__)
 
 
 class Supervisor:
-    """Counts the restarts of each model, so that an engine that dies of every request ends the server."""
+    """The restarts of engines, counted for each model. An engine that dies of every request ends the server."""
 
     def __init__(self, hang_seconds: float) -> None:
-        """hang_seconds: of one step of a worker."""
+        """hang_seconds: duration of a step of a worker from which on it hangs."""
         self._hang_seconds = hang_seconds
         self._restarts: dict[str, deque[float]] = {}
         self._endings: set[asyncio.Task[None]] = set()
-        self._replaced: set[Engine] = set()  # workers that survived may still hold jobs
+        self._replaced: set[Engine] = set()  # their surviving workers may still hold jobs
 
     def needs_restart(self, entry: Entry[ServedModel]) -> bool:
-        """Whether the engine of a model is dead or hangs."""
+        """Return whether the engine of a model is dead or hangs."""
         engine = entry.model.translator.engine
         return not engine.healthy or engine.step_seconds > self._hang_seconds
 
     async def recover(self, entry: Entry[ServedModel]) -> bool:
-        """Restart the engine of a model unless it was stopped; returns False if the process has to end instead."""
+        """Restart the engine of a model unless it was stopped. Returns False if the process has to end instead."""
         async with entry.model.unless_stopped() as running:
             return not running or await self._recover(entry)
 
@@ -43,7 +43,7 @@ class Supervisor:
         engine = entry.model.translator.engine
         cause = "death" if not engine.healthy else "hang"
         entry.model.metrics.restarted(cause)
-        if cause == "hang":  # the thread cannot be ended, and may hold what a new engine needs
+        if cause == "hang":  # the thread cannot be ended, and may hold resources of a new engine
             event(logger, logging.ERROR, "an engine hangs", model=entry.label, seconds=round(engine.step_seconds, 1))
             engine.fail_all()
             return False
@@ -63,7 +63,7 @@ class Supervisor:
         return True
 
     def _may_restart(self, label: str) -> bool:
-        """Count a restart, unless there were too many within a minute."""
+        """Count a restart and return True, or return False if there were too many within a minute."""
         recent = self._restarts.setdefault(label, deque())
         while recent and recent[0] < time.monotonic() - MINUTE:
             recent.popleft()
@@ -74,7 +74,7 @@ class Supervisor:
         return True
 
     async def _end(self, engine: Engine) -> None:
-        """Let the workers that survived finish their jobs, for so long as a step may last; fail the others."""
+        """Let surviving workers finish their jobs, for as long as a step may take, and fail the others."""
         end = time.monotonic() + self._hang_seconds
         while not engine.idle and time.monotonic() < end:  # noqa: ASYNC110
             await asyncio.sleep(POLL)
@@ -82,6 +82,6 @@ class Supervisor:
         self._replaced.discard(engine)
 
     def fail_all(self) -> None:
-        """Fail all jobs of engines that were replaced, or are being replaced."""
+        """Fail all jobs of engines that were or are being replaced."""
         for engine in self._replaced:
             engine.fail_all()

@@ -1,1 +1,1 @@
-"""Logs, metrics, traces and the HTTP port for operators; it imports of `serving` only `engine` and layers below."""
+"""Logs, metrics, traces and the HTTP port for operators. Imports only `engine` of `serving`, and layers below it."""

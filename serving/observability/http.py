@@ -24,16 +24,16 @@ from lingon.serving.observability.logs import fault
 
 CLOSE_TIMEOUT = 1.0  # seconds for the thread of a closed connection to end
 RETRY_PAUSE = 0.1  # seconds between two tries to accept a connection if no file descriptor is free
-PAUSE = 0.25  # seconds at least between two renderings of the metrics
-PAUSE_FACTOR = 9  # times of a rendering until the next one, so that all of them take a tenth of a core
+PAUSE = 0.25  # seconds; shortest pause between two renderings of the metrics
+PAUSE_FACTOR = 9  # ratio of the pause to the duration of a rendering, so that renderings take a tenth of a core
 MAX_PAUSE = 1.0  # seconds; scrapers give up after a few seconds
-MAX_CONNECTIONS = 128  # each has a thread, and a process can run out of threads
-_ERRORS_OF_PORTS = (errno.EADDRINUSE, errno.EACCES)  # other errors of binding are those of the host
+MAX_CONNECTIONS = 128  # connections; each has a thread, and a process can run out of threads
+_ERRORS_OF_PORTS = (errno.EADDRINUSE, errno.EACCES)  # other errors of binding are caused by the host
 logger = logging.getLogger(__name__)
 
 
 class HttpEndpoint:
-    """The server of the HTTP port. It answers on threads of its own, so that a slow scrape delays no translation."""
+    """The server of the HTTP port. It answers on separate threads, so that a slow scrape delays no translation."""
 
     def __init__(
         self,
@@ -43,10 +43,10 @@ class HttpEndpoint:
         ready: Callable[[], bool],
         update: Callable[[], None] = lambda: None,
     ) -> None:
-        """Bind the port; 0 takes a free one. Raises LingonError if the port cannot be bound.
+        """Bind the port, or with 0 a free one. Raises LingonError if the port cannot be bound.
 
         ready: whether the server serves
-        update: called before the metrics are rendered, to set those that are read elsewhere
+        update: called before the metrics are rendered, to set those with another source
         """
         self._ending = threading.Event()
         try:
@@ -80,20 +80,20 @@ class _Server(ThreadingHTTPServer):
         self._open: dict[socket.socket, None] = {}  # oldest first
         self._lock = threading.Lock()
         if ":" in address[0]:
-            self.address_family = socket.AF_INET6  # the address :: takes IPv4 too
+            self.address_family = socket.AF_INET6  # the address :: accepts IPv4 too
         super().__init__(address, handler)
 
     def get_request(self) -> tuple[Any, Any]:
-        """The next connection; after a pause if the process has no file descriptor left for it."""
+        """Return the next connection, after a pause if no file descriptor is free."""
         try:
             return super().get_request()
         except OSError as error:
             if error.errno in (errno.EMFILE, errno.ENFILE):
-                time.sleep(RETRY_PAUSE)  # it stays in the kernel's queue, which would wake this thread at once
+                time.sleep(RETRY_PAUSE)  # the connection stays in the kernel's queue, and select would return at once
             raise
 
     def process_request(self, request: Any, client_address: Any) -> None:
-        """Answer on a thread. When all slots are taken, the oldest connection is closed: a probe is short."""
+        """Answer on a thread. If all slots are used, the oldest connection is closed, because a probe is short."""
         if not self._slots.acquire(blocking=False):
             self._close_oldest()
             if not self._slots.acquire(timeout=CLOSE_TIMEOUT):
@@ -103,7 +103,7 @@ class _Server(ThreadingHTTPServer):
             self._open[request] = None
         try:
             super().process_request(request, client_address)
-        except BaseException:  # the system has no thread left
+        except BaseException:  # no thread could be started
             self._slots.release()
             raise
 
@@ -115,7 +115,6 @@ class _Server(ThreadingHTTPServer):
             self._slots.release()
 
     def shutdown_request(self, request: Any) -> None:
-        """Close a connection."""
         with self._lock:
             self._open.pop(request, None)
         super().shutdown_request(request)
@@ -126,48 +125,48 @@ class _Server(ThreadingHTTPServer):
             if oldest is not None:
                 del self._open[oldest]
         if oldest is not None:
-            with suppress(OSError):  # the peer may have closed it
+            with suppress(OSError):  # the peer may have closed the connection
                 oldest.shutdown(socket.SHUT_RDWR)  # ends the thread of the connection
 
     def handle_error(self, request: Any, client_address: Any) -> None:
-        """Log one line, instead of the traceback that the standard library prints; nothing if the peer disconnected."""
+        """Log one line instead of the standard library's traceback, or nothing if the peer disconnected."""
         error = sys.exc_info()[1]
         if error is not None and not isinstance(error, OSError):
             fault(logger, "the metrics port failed to answer", error)
 
 
 class MetricsPage:
-    """The rendered metrics in one format. Every reader gets a page that was rendered after it asked.
+    """The rendered metrics in one format. Every reader gets a page that was rendered after its request.
 
-    Rendering takes time from the decoding threads, so it is limited however many scrapers there are: readers that wait
-    at the same time share one page, and a pause follows each rendering.
+    Rendering takes time from the decoding threads. It is therefore limited for any number of scrapers: readers that
+    wait at the same time share one page, and a pause follows each rendering.
     """
 
     def __init__(self, render: Callable[[], bytes], ending: threading.Event | None = None) -> None:
-        """ending: is set when the server ends, so that no reader waits any more."""
+        """ending: set when the server ends; readers then do not wait."""
         self._render, self._lock, self._ending = render, threading.Lock(), ending or threading.Event()
         self._page, self._begun, self._pause_end = b"", -math.inf, -math.inf
 
     def read(self) -> bytes:
-        """Return the page; waits for a rendering, and for the pause before it."""
+        """Wait for a rendering, and for the pause before it, and return the page."""
         asked = time.monotonic()
         with self._lock:
             if self._begun <= asked:
                 self._ending.wait(self.seconds_to_wait())
                 begun, worked = time.monotonic(), time.thread_time()
                 self._page = self._render()
-                self._begun = begun  # not before, because a rendering may fail
+                self._begun = begun  # set after the rendering, because it may fail
                 worked = time.thread_time() - worked  # without the time in which the thread waited for a core
                 self._pause_end = time.monotonic() + min(max(PAUSE, PAUSE_FACTOR * worked), MAX_PAUSE)
             return self._page
 
     def seconds_to_wait(self) -> float:
-        """Seconds until the pause after the last rendering ends."""
+        """Return the seconds until the pause after the last rendering ends."""
         return max(self._pause_end - time.monotonic(), 0.0)
 
 
 def _prefers_openmetrics(accepted: str) -> bool:
-    """Whether an Accept header names OpenMetrics and prefers it to the text format."""
+    """Return whether an Accept header prefers OpenMetrics to the text format."""
     qualities = {"application/openmetrics-text": 0.0, "text/plain": 0.0}
     for each in accepted.split(","):
         kind, *parameters = (part.strip() for part in each.split(";"))
@@ -179,9 +178,9 @@ def _prefers_openmetrics(accepted: str) -> bool:
 
 
 class _Handler(BaseHTTPRequestHandler):
-    """Answers one request; `_handler` sets what it answers with."""
+    """The handler of one request. `_handler` sets the answers."""
 
-    timeout = 10  # seconds; a client that sends nothing occupies a thread for so long at most
+    timeout = 10  # seconds; a client that sends nothing blocks a thread for so long at most
     text: MetricsPage
     openmetrics: MetricsPage
     ready: Callable[[], bool]
@@ -202,7 +201,7 @@ class _Handler(BaseHTTPRequestHandler):
     do_HEAD = do_GET  # some load balancers check health with HEAD
 
     def do_OPTIONS(self) -> None:
-        if self.path in ("/", "*"):  # what HAProxy asks unless it is given a path
+        if self.path in ("/", "*"):  # HAProxy's health check without a path
             self.path = "/healthz"
         self.do_GET()
 
@@ -226,13 +225,13 @@ class _Handler(BaseHTTPRequestHandler):
         return "lingon"
 
     def log_message(self, format: str, *args: object) -> None:
-        """Log nothing: probes would fill the log."""
+        """Log nothing, because probes would fill the log."""
 
 
 def _handler(
     registry: CollectorRegistry, is_ready: Callable[[], bool], update: Callable[[], None], ending: threading.Event
 ) -> type[BaseHTTPRequestHandler]:
-    """The handler of one port; see HttpEndpoint."""
+    """Return the handler class of one port; see HttpEndpoint."""
 
     def page(generate: Callable[[CollectorRegistry], bytes]) -> MetricsPage:
         def render() -> bytes:

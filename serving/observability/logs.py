@@ -1,6 +1,6 @@
-"""Log lines for people or machines: every event is one line, whatever its values contain.
+"""Log lines for people or machines. Every event is one line, even if its values contain line breaks.
 
-No line ever holds a text, a translation, or the message of an error that is not ours: such messages may quote their
+No line ever holds a text, a translation, or the message of a foreign error, because such messages may quote their
 input.
 """
 
@@ -27,7 +27,7 @@ LOGGED_CODES = {
     "UNAUTHENTICATED",
     "PERMISSION_DENIED",
 }
-"""Codes of calls that failed because of the server or of a limit; other codes are mistakes of callers."""
+"""Codes of calls that failed because of the server or of a limit. Other codes are mistakes of callers."""
 
 _BARE = re.compile(r'[^\s"=\\]+')
 
@@ -40,7 +40,7 @@ def configure(form: str, level: str) -> None:
 
 
 def log_handler(form: str, stream: TextIO) -> logging.Handler:
-    """A handler that writes lines for operators to a stream; form: console or json."""
+    """Return a handler that writes lines for operators to a stream; form: console or json."""
     handler = logging.StreamHandler(stream)
     handler.setFormatter(JsonFormatter() if form == "json" else ConsoleFormatter())
     handler.addFilter(_is_for_operators)
@@ -48,10 +48,10 @@ def log_handler(form: str, stream: TextIO) -> logging.Handler:
 
 
 def _is_for_operators(record: logging.LogRecord) -> bool:
-    """False for two kinds of lines of gRPC.
+    """Return False for two kinds of lines of gRPC.
 
-    One quotes metadata that gRPC cannot decode; metadata holds API keys. The other is a traceback about a reply or a
-    status that cannot be sent, because its caller vanished. Such calls are counted as CANCELLED.
+    One kind quotes metadata that gRPC cannot decode, and metadata holds API keys. The other kind is a traceback about a
+    reply or a status that cannot be sent, because its caller disconnected. Such calls are counted as CANCELLED.
     """
     left_out = ("Invalid encoding", "ExecuteBatchError raised in core")
     return not (record.name.startswith("grpc.") and any(each in str(record.msg) for each in left_out))
@@ -63,14 +63,14 @@ def event(logger: logging.Logger, level: int, message: str, **fields: Any) -> No
 
 
 def fault(logger: logging.Logger, message: str, error: BaseException, **fields: Any) -> None:
-    """Log an unexpected error: its type and traceback, but not its message, which may quote a text."""
+    """Log an unexpected error with its type and traceback, but without its message, which may quote a text."""
     frames = traceback.extract_tb(error.__traceback__)
     lines = [f"{frame.filename}:{frame.lineno} in {frame.name}" for frame in frames]
     event(logger, logging.ERROR, message, **fields, error=type(error).__name__, traceback=lines)
 
 
 def unexpected(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
-    """The exception handler of an event loop; the default one would log the message of the error."""
+    """Handle an exception of an event loop. The default handler would log the message of the error."""
     message, error = "an error reached the event loop", context.get("exception")
     if error is None:
         event(_logger, logging.ERROR, message)
@@ -79,13 +79,13 @@ def unexpected(_: asyncio.AbstractEventLoop, context: dict[str, Any]) -> None:
 
 
 class CallLog:
-    """Logs calls: at level debug every call, at level info those with one of LOGGED_CODES, up to a limit per second.
+    """A log of calls: at debug every call, at info those with one of LOGGED_CODES, up to a limit per second.
 
-    In a burst of failures, the next line says how many were left out; the metrics count all of them.
+    In a burst of failures, the next line has the number of skipped lines. The metrics count all calls.
     """
 
     def __init__(self, logger: logging.Logger, limit: LineLimit | None = None) -> None:
-        """limit: of lines with the same code."""
+        """limit: bound of the lines with the same code."""
         self._logger, self._limit = logger, limit or LineLimit()
 
     def record(self, code: str, **fields: Any) -> None:
@@ -100,20 +100,18 @@ class CallLog:
 
 
 class ConsoleFormatter(logging.Formatter):
-    """One line: time, level, message, values."""
+    """The format of one line: time, level, message, values."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
         clock = datetime.fromtimestamp(record.created).strftime("%H:%M:%S")
         values = "".join(f" {name}={_shown(value)}" for name, value in _fields(record).items())
         return f"{clock} {record.levelname.lower()} {printable(record.getMessage())}{values}"
 
 
 class JsonFormatter(logging.Formatter):
-    """One JSON object a line."""
+    """The format of one JSON object per line."""
 
     def format(self, record: logging.LogRecord) -> str:
-        """The line."""
         line = {
             "time": datetime.fromtimestamp(record.created, UTC).isoformat(timespec="milliseconds"),
             "level": record.levelname.lower(),
@@ -125,7 +123,7 @@ class JsonFormatter(logging.Formatter):
 
 
 def _shown(value: Any) -> str:
-    """A value on one line, in quotation marks if it contains spaces, quotation marks or =."""
+    """Return a value on one line, in quotation marks if it contains spaces, quotation marks or =."""
     if isinstance(value, list | tuple):  # str() quotes and escapes their strings
         return printable(str(value))
     text = str(value)

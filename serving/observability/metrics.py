@@ -1,7 +1,7 @@
 """The Prometheus metrics of a server. Label values come from closed sets, and every series exists from the start.
 
-One declaration is the only source of a metric's name, kind, help text, labels and buckets: the Prometheus registry,
-the attributes of an instance and the documentation are made from it.
+One declaration is the only source of a metric's name, kind, help text, labels and buckets. The Prometheus registry,
+the attributes of an instance and the documentation are generated from it.
 """
 
 from __future__ import annotations
@@ -39,9 +39,9 @@ class MetricFamily:
     """A metric and all its series.
 
     kind: the class of prometheus_client
-    help: what is measured, with the unit; shown by /metrics and in the documentation
-    labels: names of the labels, each with all its values; without values if they are known only at run time
-    buckets: upper bounds, of a histogram
+    help: meaning and unit; shown by /metrics and in the documentation
+    labels: names of the labels, each with all its values; empty if they are known only at run time
+    buckets: upper bounds, for a histogram
     """
 
     kind: type[Metric]
@@ -52,28 +52,28 @@ class MetricFamily:
 
     @property
     def exported_name(self) -> str:
-        """The name on /metrics; a histogram adds _bucket, _sum and _count to it."""
+        """The name on /metrics. A histogram adds _bucket, _sum and _count to it."""
         return f"lingon_{self.name}_total" if self.kind is Counter else f"lingon_{self.name}"
 
     @property
     def type_name(self) -> str:
-        """The type of the metric as Prometheus names it: counter, gauge or histogram."""
+        """The type of the metric in Prometheus' words: counter, gauge or histogram."""
         return self.kind.__name__.lower()
 
     def register(self, registry: CollectorRegistry, *first_labels: str) -> Metric:
-        """Add the metric to a registry; first_labels come before the labels of the declaration."""
+        """Add the metric to a registry; first_labels: labels before those of the declaration."""
         name, labels = f"lingon_{self.name}", (*first_labels, *self.labels)
         if self.kind is Histogram:
             return Histogram(name, self.help, labels, registry=registry, buckets=self.buckets)
         return self.kind(name, self.help, labels, registry=registry)
 
     def label_values(self) -> Iterator[tuple[str, ...]]:
-        """The label values of every series that is known before run time; nothing for a metric without labels."""
+        """Yield the label values of every series that is known before run time. A metric without labels has none."""
         return product(*self.labels.values()) if self.labels else iter(())
 
 
 def counter(name: str, help: str, **labels: Sequence[str]) -> Counter:
-    """Declare a counter; the type is that of the attribute of an instance, as with `dataclasses.field`."""
+    """Declare a counter. The return type is the type of the instance's attribute, as with `dataclasses.field`."""
     return cast(Counter, MetricFamily(Counter, name, help, labels))
 
 
@@ -95,17 +95,17 @@ def declared(table: type) -> Iterator[tuple[str, MetricFamily]]:
 
 
 PHASES = ("checksums", "sessions", "checks", "golden_sentences", "warm_up")
-"""In this order: every byte of the bundle is verified, ONNX Runtime builds the graphs, manifest and graphs are compared
-and run at their limits, the golden sentences are translated, the engine is warmed up."""
+"""The phases of a load, in this order. Every byte of the bundle is verified, ONNX Runtime builds the graphs, the graphs
+are compared with the manifest and run at their limits, golden sentences are translated, the engine is warmed up."""
 
 logger = logging.getLogger(__name__)
 
 
 class LoadProgress:
-    """Measures and logs the phases of a load, which begins now. One thread loads; any thread may read."""
+    """The phases of a load, measured and logged. The load begins now. One thread loads, and any thread may read."""
 
     def __init__(self, label: str, clock: Callable[[], float] = time.monotonic) -> None:
-        """label: of the model; clock: returns seconds."""
+        """label: label of the model; clock: returns seconds."""
         self.label, self._clock = label, clock
         self._start = clock()
         self._begins: list[tuple[str, float]] = []  # each phase and its begin; the last phase is "" if the load ended
@@ -117,44 +117,43 @@ class LoadProgress:
 
     @property
     def phase(self) -> str:
-        """The phase that is under way; empty before the first one and after the last one."""
+        """The current phase; empty before the first one and after the last one."""
         return self._begins[-1][0] if self._begins else ""
 
     def is_in(self, phase: str) -> bool:
-        """Whether this phase is under way."""
         return self.phase == phase
 
     def begin(self, phase: str) -> None:
-        """End the phase that is under way, and begin another one."""
+        """End the current phase and begin another one."""
         assert phase in PHASES, phase
         self._begins.append((phase, self._clock()))
         event(logger, logging.INFO, "loading", model=self.label, phase=phase, seconds=round(self.total(), 2))
 
     def end(self, **fields: object) -> None:
-        """End the load, which succeeded; fields: of the model, for the log."""
+        """End a successful load; fields: values for the log."""
         self._begins.append(("", self._clock()))
         phases = {phase: round(self.seconds(phase), 2) for phase, _ in self._begins[:-1]}
         event(logger, logging.INFO, "loaded", model=self.label, **fields, seconds=round(self.total(), 2), **phases)
 
     def fail(self) -> None:
-        """End the load, which failed in the phase that is under way."""
+        """End the load, which failed in the current phase."""
         phase = self.phase
         self._begins.append(("", self._clock()))
         event(logger, logging.INFO, "loading failed", model=self.label, phase=phase, seconds=round(self.total(), 2))
 
     def seconds(self, phase: str) -> float:
-        """The duration of a phase in seconds: so far if it is under way, 0 if it did not begin."""
-        begins = self._begins.copy()  # the thread that loads may add to it
+        """Return the duration of a phase in seconds: up to now if it is running, 0 if it did not begin."""
+        begins = self._begins.copy()  # the loading thread may add to it
         ends = [begin for _, begin in begins[1:]] + [self._clock()]
         return sum(end - begin for (name, begin), end in zip(begins, ends, strict=True) if name == phase)
 
     def total(self) -> float:
-        """The duration of the load in seconds: so far if it is under way."""
+        """Return the duration of the load in seconds, up to now if it is running."""
         return (self._begins[-1][1] if self.ended else self._clock()) - self._start
 
 
 class KeyUsage:
-    """What each key of the file uses: a key that leaves the file leaves the metrics. For use on the event loop only."""
+    """The usage of each key of the file. A key removed from the file loses its metrics. For the event loop only."""
 
     def __init__(self, requests: Counter, characters: Counter, last_used: Gauge) -> None:
         """requests: with the labels key and code; characters and last_used: with the label key."""
@@ -162,7 +161,7 @@ class KeyUsage:
         self._codes: dict[str, set[str]] = {}  # by key: the codes that have a series
 
     def set_names(self, names: Collection[str]) -> None:
-        """Add the series of new keys, and remove those of keys that left the file."""
+        """Add the series of new keys, and remove the series of keys that left the file."""
         for name in self._codes.keys() - set(names):
             for code in self._codes.pop(name):
                 self._requests.remove(name, code)
@@ -181,7 +180,7 @@ class KeyUsage:
             self._last_used.labels(name).set(now)
 
     def ended(self, name: str, code: str) -> None:
-        """Count a call with a key that ended, unless the key left the file meanwhile."""
+        """Count an ended call with a key, unless the key left the file meanwhile."""
         if name in self._codes:
             self._codes[name].add(code)
             self._requests.labels(name, code).inc()
@@ -196,13 +195,13 @@ METHODS = tuple(method.name for method in pb.DESCRIPTOR.services_by_name["Transl
 CODES = tuple(code_pb2.Code.keys())
 MODEL = ("model", "version")  # the first labels of every metric of a model
 WATCHED_FILES = ("api_keys", "tls_certificate", "tls_client_ca", "tls_client_crl")  # settings whose files are reloaded
-CALL_OUTCOMES = ("served", "refused")  # by whether the work of a call did not begin
-CALL_KINDS = ("translation", "health", "watch", "reflection")  # each has limits of its own
+CALL_OUTCOMES = ("served", "refused")  # refused: the work of the call did not begin
+CALL_KINDS = ("translation", "health", "watch", "reflection")  # each has separate limits
 RESTART_CAUSES = ("death", "hang")
 CHANGES = ("loaded", "unloaded", "refused")  # outcomes of requests to change the served models
-KEPT_MODELS = 4  # unloaded models whose counters are kept, so that a late scrape still sees them
-# The error of a quantile is at most the ratio of two neighbouring bounds: 2. Medians with one client are 0.03 to 0.1 ms
-# in the queue, and 0.1 to 1 ms for a decoder step of a small model.
+KEPT_MODELS = 4  # unloaded models with kept counters, so that a late scrape still reads them
+# The error of a quantile is at most the ratio of two neighbouring bounds, which is 2. Medians with one client are 0.03
+# to 0.1 ms in the queue, and 0.1 to 1 ms for a decoder step of a small model.
 LATENCY_SECONDS = (
     *(0.00001, 0.00002, 0.00003, 0.00005, 0.0001, 0.0002, 0.0003, 0.0005, 0.001, 0.002, 0.003, 0.005),
     *(0.01, 0.02, 0.03, 0.05, 0.075, 0.1, 0.15, 0.2, 0.3, 0.5, 0.75, 1.0, 2.0, 3.0, 5.0, 10.0, 20.0, 30.0, 60.0),
@@ -210,7 +209,7 @@ LATENCY_SECONDS = (
 RUN_SECONDS = (
     *(0.00005, 0.0001, 0.0002, 0.0003, 0.0005, 0.00075, 0.001, 0.0015, 0.002, 0.003, 0.005, 0.0075, 0.01, 0.015),
     *(0.02, 0.03, 0.05, 0.075, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0),
-)  # the longest run is that of many long sentences on a slow machine: seconds
+)  # the longest runs, of many long sentences on a slow machine, take seconds
 LAG_SECONDS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 0.2, 0.3, 0.5, 1.0, 2.0, 3.0, 5.0, 10.0)
 ROWS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512)
 
@@ -218,7 +217,7 @@ AnyMetric = TypeVar("AnyMetric", Counter, Gauge, Histogram)
 
 
 def reasons(kind: type[RequestError] = RequestError) -> list[str]:
-    """The reasons of all errors that end a request or a text."""
+    """Return the reasons of all errors that end a request or a text."""
     return [kind.reason, *(reason for child in kind.__subclasses__() for reason in reasons(child))]
 
 
@@ -226,13 +225,13 @@ REASONS = tuple(sorted(set(reasons())))
 
 
 class TextOutcomes:
-    """Counts how the texts of one request end, as a context manager around the request.
+    """A count of the ended texts of one request by code, as a context manager around the request.
 
-    At its end, texts without a code of their own get the code of the request.
+    At its end, texts without their own code get the code of the request.
     """
 
     def __init__(self, count: int, counters: Mapping[int, Counter], is_late: Callable[[], bool]) -> None:
-        """counters: by code; is_late: whether the deadline, and not the caller, ended a cancelled request."""
+        """counters: by code; is_late: whether the deadline, and not the caller, cancelled the request."""
         self._open, self._counters, self._is_late = count, counters, is_late
         self._codes: collections.Counter[int] = collections.Counter()
 
@@ -249,12 +248,12 @@ class TextOutcomes:
     ) -> None:
         if self._open:
             self._codes[self._code_of(error)] += self._open
-        # One increment per code, not per text: a message of 4 MB can hold two million texts.
+        # One increment per code, not per text, because a message of 4 MB can hold two million texts.
         for code, number in self._codes.items():
             self._counters[code].inc(number)
 
     def _code_of(self, error: BaseException | None) -> int:
-        """The code of a request that ended with an error, or without one."""
+        """Return the code of a request that ended with an error, or without one."""
         if error is None:
             return code_pb2.OK
         if isinstance(error, RequestError):
@@ -265,7 +264,7 @@ class TextOutcomes:
 
 
 class Metrics:
-    """The metrics of one server; the class body is the table of those without a model label."""
+    """The metrics of one server. The class body is the table of those without a model label."""
 
     requests = counter("requests", "Calls of TranslationService that ended.", method=METHODS, code=CODES)
     other_requests = counter(
@@ -356,22 +355,22 @@ class Metrics:
             attribute: family.register(registry, *MODEL) for attribute, family in declared(ModelMetrics)
         }
         self._text_counters = {number: self.texts.labels(name) for name, number in code_pb2.Code.items()}
-        self._unloaded: dict[tuple[str, str], ModelMetrics] = {}  # models whose counters are kept, oldest first
+        self._unloaded: dict[tuple[str, str], ModelMetrics] = {}  # models with kept counters, oldest first
 
     def model(self, name: str, number: int) -> ModelMetrics:
-        """The metrics of one served model; its counters continue if it was unloaded a short time ago."""
+        """Return the metrics of one served model. Its counters continue if it was unloaded a short time ago."""
         was_known = self._unloaded.pop((name, str(number)), None) is not None
         return ModelMetrics(self._model_families, (name, str(number)), was_known=was_known)
 
     def forget(self, model: ModelMetrics) -> None:
-        """Remove a model whose loading failed; its counters stay if it was served before."""
+        """Remove a model that failed to load. Its counters stay if it was served before."""
         if model.was_known:
             self.remove(model)
         else:
             model.remove_series(Counter, Gauge, Histogram)
 
     def remove(self, model: ModelMetrics) -> None:
-        """Remove an unloaded model: its gauges at once, its counters after KEPT_MODELS more models were unloaded."""
+        """Remove the gauges of an unloaded model now, and its counters after KEPT_MODELS more models were unloaded."""
         model.remove_series(Gauge)
         self._unloaded[model.labels] = model
         for labels in list(self._unloaded)[:-KEPT_MODELS]:
@@ -383,7 +382,7 @@ class Metrics:
 
 
 class ModelMetrics:
-    """The metrics of one served model, as the engine's Observer; the class body is the table of them.
+    """The metrics of one served model, as the engine's Observer. The class body is their table.
 
     All of them have the labels `model` and `version`. The series of a model are looked up once, when it is loaded.
     """
@@ -457,7 +456,7 @@ class ModelMetrics:
     def __init__(self, families: Mapping[str, Any], labels: tuple[str, str], *, was_known: bool = False) -> None:
         """families: the registered metrics, by attribute; labels: name and version of the model.
 
-        was_known: whether it was served before, so that its counters continue
+        was_known: whether it was served before and its counters continue
         """
         self.labels, self.was_known = labels, was_known
         self._series: list[tuple[Metric, tuple[str, ...]]] = []
@@ -475,7 +474,6 @@ class ModelMetrics:
         self._outcomes = {outcome: self._child(self.sentences, outcome) for outcome in ("OK", *REASONS)}
 
     def _child(self, metric: AnyMetric, *more: str) -> AnyMetric:
-        """This model's series of a metric."""
         self._series.append((metric, (*self.labels, *more)))
         return metric.labels(*self.labels, *more)
 
@@ -486,7 +484,7 @@ class ModelMetrics:
                 metric.remove(*labels)
 
     def loading(self, progress: LoadProgress, limits: EngineLimits) -> None:
-        """Read the progress of the load at every scrape. Limits are set first: a share of a limit of 0 has no value."""
+        """Set the limits, then read the progress of the load at every scrape. A share of a limit of 0 has no value."""
         self.queue_limit.set(limits.max_queue_texts)
         self.queue_tokens_limit.set(limits.max_queue_tokens)
         self.row_limit.set(limits.max_rows)
@@ -496,7 +494,7 @@ class ModelMetrics:
             self._load_phase_durations[phase].set_function(partial(progress.seconds, phase))
 
     def loaded(self, model: pb.Model, architecture: str, graph_bytes: int, instruction_set: str = "") -> None:
-        """Set the metrics of a model that is ready; instruction_set: of its native operators, or empty."""
+        """Set the metrics of a ready model; instruction_set: used by its native operators, or empty."""
         self.graph_bytes.set(graph_bytes)
         pair = (model.source_language_code, model.target_language_code)
         self._child(self.info, *pair, model.precision, model.provider, architecture, instruction_set).set(1)
@@ -506,7 +504,6 @@ class ModelMetrics:
         self._restarts[cause].inc()
 
     def answered(self, results: Iterable[pb.TextResult]) -> None:
-        """Count the results of texts."""
         translated = [result for result in results if result.status.code == code_pb2.OK]
         self.translated.inc(len(translated))
         for code in (warning.code for result in translated for warning in result.warnings):
@@ -514,29 +511,25 @@ class ModelMetrics:
                 self._by_warning[code].inc()
 
     def watch(self, load: Callable[[], EngineLoad]) -> None:
-        """Read the load at every scrape, which costs a request nothing."""
+        """Read the load at every scrape instead of at every request."""
         self.queue_depth.set_function(lambda: load().queued)
         self.queue_tokens.set_function(lambda: load().queued_tokens)
         self.queue_work.set_function(lambda: load().queued_work)
         self.running.set_function(lambda: load().running)
 
     def left_queue(self, waited: float) -> None:
-        """See lingon.serving.engine.scheduler.Observer."""
         self.queue_duration.observe(waited)
 
     def encoded(self, sentences: int, tokens: int, padded_tokens: int, seconds: float) -> None:
-        """See lingon.serving.engine.scheduler.Observer."""
         self.encoder_duration.observe(seconds)
         self.source_tokens.inc(tokens)
         self.padded_tokens.inc(padded_tokens)
 
     def scored(self, pairs: int, seconds: float) -> None:
-        """See lingon.serving.engine.scheduler.Observer."""
         self.scorer_duration.observe(seconds)
         self.scored_pairs.inc(pairs)
 
     def stepped(self, live_rows: int, rows: int, copied_bytes: int, seconds: float, steps: int) -> None:
-        """See lingon.serving.engine.scheduler.Observer."""
         for _ in range(steps):
             self.step_duration.observe(seconds / steps)
             self.batch_rows.observe(live_rows)
@@ -546,36 +539,32 @@ class ModelMetrics:
             self.past_copied.inc(copied_bytes)
 
     def first_token(self, seconds: float) -> None:
-        """See lingon.serving.engine.scheduler.Observer."""
         self.time_to_first_token.observe(seconds)
 
     def states_changed(self, more_bytes: int) -> None:
-        """See lingon.serving.engine.scheduler.Observer."""
         self.state_bytes.inc(more_bytes)
 
     def rows_limited(self, rows: int) -> None:
-        """See lingon.serving.engine.scheduler.Observer."""
         self.row_limit.set(rows)
 
     def ended(self, outcome: str, target_tokens: int) -> None:
-        """See lingon.serving.engine.scheduler.Observer."""
         self._outcomes[outcome].inc()
         self.target_tokens.inc(target_tokens)
 
 
 def families() -> Iterator[tuple[MetricFamily, tuple[str, ...]]]:
-    """Every metric of a server with the names of all its labels, for the documentation."""
+    """Return every metric of a server with the names of all its labels, for the documentation."""
     for table, first_labels in ((Metrics, ()), (ModelMetrics, MODEL)):
         for _, family in declared(table):
             yield family, (*first_labels, *family.labels)
 
 
 class ReceivedCalls:
-    """Counts the calls of the gRPC servers that are made after this object, until `watch`.
+    """A count of the calls of the gRPC servers that are created after this object, until `watch`.
 
-    gRPC's own statistics (channelz) also have the calls that no handler and no interceptor sees: those that gRPC ends
-    because they are not of its protocol, and those whose caller leaves before they are taken. This uses internal names
-    of grpc, which the package grpcio-channelz uses too.
+    gRPC's own statistics (channelz) include calls that reach no handler and no interceptor. Either gRPC ends them
+    because they violate its protocol, or their caller disconnects first. This uses internal names of grpc that the
+    package grpcio-channelz uses too.
     """
 
     def __init__(self, counter: Counter) -> None:
@@ -584,11 +573,11 @@ class ReceivedCalls:
         self._counts: dict[int, int] = {}  # by number of the server
 
     def watch(self) -> None:
-        """Count the calls of the servers that were made since then."""
+        """Count the calls of the servers that were created since then."""
         self._counts = {number: 0 for number, _ in _servers() if number not in self._earlier}
 
     def update(self) -> None:
-        """Add the calls since the last update to the counter; safe from any thread."""
+        """Add the calls since the last update to the counter. Safe for any thread."""
         with self._lock:
             for number, calls in _servers():
                 if number in self._counts:
@@ -597,7 +586,7 @@ class ReceivedCalls:
 
 
 def _servers() -> Iterator[tuple[int, int]]:
-    """Yield the number of each gRPC server in this process, and the calls that it received so far."""
+    """Yield the number of each gRPC server in this process, with its received calls."""
     start = 0
     while True:
         page: dict[str, Any] = json.loads(cygrpc.channelz_get_servers(start))

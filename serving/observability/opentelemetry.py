@@ -1,9 +1,9 @@
 """OpenTelemetry traces, sent by OTLP over gRPC. The SDK reads its usual OTEL_... variables.
 
-Attributes of a call have the names of the semantic conventions for gRPC, version 1.44.
+The attributes of a call follow the semantic conventions for gRPC, version 1.44.
 
-The engine's threads only write timestamps into jobs. The spans are created from these on the event loop, when a job is
-done. All times of a call come from one monotonic clock, so that a change of the wall clock cannot reorder spans.
+The engine's threads only write timestamps into jobs. The event loop creates the spans from them when a job ends. All
+times of a call come from one monotonic clock, so that a change of the wall clock cannot reorder spans.
 """
 
 from __future__ import annotations
@@ -41,16 +41,16 @@ SERVICE = pb.DESCRIPTOR.services_by_name["TranslationService"].full_name
 FLUSH = 1.5  # seconds to send the remaining spans at the end, even if the collector does not answer
 EXPORTER_SHUTDOWN = 0.3  # seconds to stop an exporter that hangs
 SERVER_ERRORS = {"UNKNOWN", "DEADLINE_EXCEEDED", "UNIMPLEMENTED", "INTERNAL", "UNAVAILABLE", "DATA_LOSS"}
-"""Codes that are errors of the server by OpenTelemetry's conventions; the others are errors of the caller."""
+"""Codes of server errors by OpenTelemetry's conventions. The others are errors of the caller."""
 
 
 class OpenTelemetryTracer:
-    """Creates the spans of calls; a thread of the SDK sends them in batches."""
+    """A tracer that creates the spans of calls. A thread of the SDK sends them in batches."""
 
     def __init__(self, *, trust_parents: bool = False) -> None:
-        """Raises SettingsError if an OTEL_... variable has an unsupported value.
+        """Create the exporter. Raises SettingsError if an OTEL_... variable has an unsupported value.
 
-        trust_parents: whether the sampler sees the parent that a caller names, and its sampled flag
+        trust_parents: whether the sampler uses the caller's parent span and its sampled flag
         """
         _check("OTEL_TRACES_EXPORTER", "otlp")
         _check("OTEL_EXPORTER_OTLP_PROTOCOL", "grpc")
@@ -58,7 +58,7 @@ class OpenTelemetryTracer:
         try:
             self._exporter = OTLPSpanExporter()
             processor = BatchSpanProcessor(self._exporter)
-            sampler = TracerProvider(shutdown_on_exit=False).sampler  # the one of OTEL_TRACES_SAMPLER
+            sampler = TracerProvider(shutdown_on_exit=False).sampler  # configured by OTEL_TRACES_SAMPLER
         except Exception as error:  # the SDK raises several types without a common base
             raise SettingsError(f"traces: an OpenTelemetry variable (OTEL_...) has an invalid value: {error}") from None
         self._provider = TracerProvider(
@@ -70,7 +70,7 @@ class OpenTelemetryTracer:
         logging.getLogger("opentelemetry.trace").setLevel(logging.ERROR)  # its warnings quote metadata of callers
 
     def call(self, method: str, request_id: str, metadata: Metadata, caller: str) -> Trace:
-        """Start a server span; a well-formed traceparent in the metadata is its parent."""
+        """Start a server span. A well-formed traceparent in the metadata is its parent."""
         clock, name = Clock(), f"{SERVICE}/{method}"
         span = self._tracer.start_span(
             name,
@@ -89,7 +89,7 @@ class OpenTelemetryTracer:
         return CallTrace(self._tracer, span, clock, trace_id) if span.is_recording() else NullTrace(trace_id)
 
     async def close(self) -> None:
-        """Send the remaining spans; those that the collector has not taken within FLUSH seconds are lost."""
+        """Send the remaining spans. Spans that the collector has not accepted within FLUSH seconds are lost."""
         sending = run_in_thread(self._provider.shutdown, "last traces")
         await asyncio.wait({sending}, timeout=FLUSH)
         if not sending.done():
@@ -98,9 +98,9 @@ class OpenTelemetryTracer:
 
 
 class OwnDecision(Sampler):
-    """Decides on a call with a remote parent as on one without a parent; spans below a local span follow that.
+    """A sampler that treats a call with a remote parent like one without. Spans below a local span follow that span.
 
-    A caller could otherwise have all its calls recorded, or none, by the sampled flag or by the choice of a trace id.
+    Otherwise a caller could have all its calls recorded, or none, by the sampled flag or by the choice of a trace id.
     """
 
     def __init__(self, sampler: Sampler) -> None:
@@ -109,7 +109,6 @@ class OwnDecision(Sampler):
     def should_sample(
         self, parent_context: Context | None, trace_id: int, name: str, *more: Any, **rest: Any
     ) -> SamplingResult:
-        """See the SDK."""
         parent = otel.get_current_span(parent_context).get_span_context()
         if not parent.is_remote:
             return self._sampler.should_sample(parent_context, trace_id, name, *more, **rest)
@@ -117,22 +116,20 @@ class OwnDecision(Sampler):
         return SamplingResult(found.decision, found.attributes, parent.trace_state)
 
     def get_description(self) -> str:
-        """See the SDK."""
         return f"OwnDecision{{{self._sampler.get_description()}}}"
 
 
 class Clock:
-    """Nanoseconds since 1970 by the monotonic clock; the wall clock is read once."""
+    """Nanoseconds since 1970 by the monotonic clock. The wall clock is read once."""
 
     def __init__(self) -> None:
         self._offset = time.time_ns() - time.monotonic_ns()
 
     def now(self) -> int:
-        """The time now."""
         return time.monotonic_ns() + self._offset
 
     def at(self, seconds: float) -> int:
-        """The time of a value of `time.monotonic`."""
+        """Return the time of a value of `time.monotonic`."""
         return int(seconds * 1e9) + self._offset
 
 
@@ -146,12 +143,12 @@ class CallTrace:
         self._open: dict[int, TracedJob] = {}
 
     def about(self, **attributes: str | int) -> None:
-        """Set attributes lingon.NAME of the call."""
+        """Set attributes of the call, named lingon.NAME."""
         self._span.set_attributes({f"lingon.{name}": value for name, value in attributes.items()})
 
     @contextmanager
     def trace_jobs(self, jobs: Iterable[TracedJob]) -> Iterator[None]:
-        """Record the phases of jobs; a job gets its spans when its outcome arrives, or else when the call ends."""
+        """Record the phases of jobs. A job gets its spans when its outcome arrives, or else when the call ends."""
         traced, now = list(jobs), time.monotonic()
         for _, job, _ in traced:
             job.phase_times = PhaseTimes(now)
@@ -162,7 +159,7 @@ class CallTrace:
 
     @contextmanager
     def phase(self, name: str, text: int) -> Iterator[None]:
-        """A span for the duration of the context."""
+        """Record a span for the duration of the context."""
         begin, reason = time.monotonic(), "INTERNAL"
         try:
             yield
@@ -171,7 +168,7 @@ class CallTrace:
             self._record(name, begin, time.monotonic(), {"lingon.text": text}, reason)
 
     def end(self, code: int) -> None:
-        """End the spans of jobs that have no outcome, then the span of the call."""
+        """End the spans of jobs without an outcome, then the span of the call."""
         name = code_pb2.Code.Name(code)
         for text, job, outcome in self._open.values():
             self._record_job(job, text, _reason(outcome, name))
@@ -184,16 +181,16 @@ class CallTrace:
         self._span.end(self._clock.now())
 
     def _arrived(self, number: int, outcome: asyncio.Future[Any]) -> None:
-        """Create the spans of a job that has an outcome; `end` does it for jobs of a cancelled call."""
+        """Create the spans of a job that has an outcome. `end` does it for jobs of a cancelled call."""
         if number in self._open and not outcome.cancelled():
             text, job, _ = self._open.pop(number)
             self._record_job(job, text, _reason(outcome))
 
     def _record_job(self, job: Job, text: int, reason: str) -> None:
-        """Create the spans of the phases that a job reached; the last one carries the reason of an error."""
+        """Create the spans of the phases that a job reached. The last one has the reason of an error."""
         stamps = job.phase_times
         assert stamps is not None
-        # Read the last timestamp first and the clock at the end: the engine may write the next one at any moment.
+        # The last timestamp is read first and the clock last, because the engine may write a timestamp at any moment.
         ended, encoded, begun = stamps.ended, stamps.encoded, stamps.started
         over = ended or time.monotonic()
         begins = [("queue", stamps.submitted)]
@@ -215,7 +212,7 @@ class CallTrace:
 
 
 def _reason(outcome: asyncio.Future[Any], otherwise: str = "OK") -> str:
-    """The reason of an outcome that is an error, "OK" for others, or `otherwise` without an outcome."""
+    """Return the reason of an error as the outcome, "OK" for other outcomes, or `otherwise` without an outcome."""
     if not outcome.done() or outcome.cancelled():
         return otherwise
     found = outcome.result()
@@ -223,7 +220,7 @@ def _reason(outcome: asyncio.Future[Any], otherwise: str = "OK") -> str:
 
 
 def _carrier(metadata: Metadata) -> dict[str, list[str]]:
-    """The headers of W3C Trace Context in the metadata."""
+    """Return the headers of W3C Trace Context in the metadata."""
     found: dict[str, list[str]] = {"traceparent": [], "tracestate": []}
     for name, value in metadata:
         if name in found and isinstance(value, str):
@@ -232,7 +229,7 @@ def _carrier(metadata: Metadata) -> dict[str, list[str]]:
 
 
 def _resource() -> Resource:
-    """The service name `lingon` and its version, unless OTEL_SERVICE_NAME or OTEL_RESOURCE_ATTRIBUTES are set."""
+    """Return the service name `lingon` and its version, or OTEL_SERVICE_NAME and OTEL_RESOURCE_ATTRIBUTES if set."""
     ours = Resource({"service.name": "lingon", "service.version": importlib.metadata.version("lingon")})
     return Resource.create().merge(ours).merge(OTELResourceDetector().detect())
 

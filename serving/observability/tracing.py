@@ -23,11 +23,11 @@ class Trace(Protocol):
 
     @property
     def trace_id(self) -> str:
-        """32 hexadecimal digits; empty if the call belongs to no trace."""
+        """The id in 32 hexadecimal digits; empty if the call belongs to no trace."""
 
     @property
     def exemplar(self) -> dict[str, str] | None:
-        """Labels that name the trace beside a measurement of its call; None if the trace is not recorded."""
+        """Labels of the trace for a measurement of its call, or None if the trace is not recorded."""
 
     def about(self, **attributes: str | int) -> None:
         """Set attributes of the call."""
@@ -35,22 +35,22 @@ class Trace(Protocol):
     def trace_jobs(self, jobs: Iterable[TracedJob]) -> AbstractContextManager[None]:
         """Record the phases of jobs that are submitted to the engine inside the context.
 
-        The engine writes timestamps into the jobs. If it refuses them, so that the context ends with an error, nothing
-        is recorded.
+        The engine writes timestamps into the jobs. If it refuses them, the context ends with an error and nothing is
+        recorded.
         """
 
     def phase(self, name: str, text: int) -> AbstractContextManager[None]:
         """Record the duration of the context as a phase; text: index of the text in the request."""
 
     def end(self, code: int) -> None:
-        """End the trace; jobs without an outcome get the same end. code: the call's `google.rpc.Code`."""
+        """End the trace and all its jobs without an outcome; code: the call's `google.rpc.Code`."""
 
 
 class Tracer(Protocol):
-    """Creates traces."""
+    """A source of traces."""
 
     def call(self, method: str, request_id: str, metadata: Metadata, caller: str) -> Trace:
-        """Start the trace of a call; the metadata may name a parent trace."""
+        """Start the trace of a call. The metadata may name a parent trace."""
 
     async def close(self) -> None:
         """Send the remaining traces, within a bounded time."""
@@ -94,11 +94,11 @@ _current: ContextVar[Trace] = ContextVar("trace", default=NULL_TRACE)
 
 
 def enter(trace: Trace) -> Trace:
-    """Make a trace the current one of this task and of the tasks that it starts; returns the trace."""
+    """Make a trace the current one of this task and of the tasks that it starts, and return it."""
     _current.set(trace)
     return trace
 
 
 def current() -> Trace:
-    """The trace of the call that this task serves. gRPC passes no arguments of an interceptor to a method."""
+    """Return the trace of the call that this task serves. gRPC passes no arguments of an interceptor to a method."""
     return _current.get()

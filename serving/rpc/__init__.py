@@ -1,1 +1,1 @@
-"""The gRPC services, interceptors and ports; it imports any package of `serving`, but not `server` or a command."""
+"""The gRPC services, interceptors and ports. Imports any package of `serving`, but not `server` or a command."""

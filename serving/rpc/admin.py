@@ -32,10 +32,10 @@ async def open_admin(
     connections: int,
     credentials: grpc.ServerCredentials | None = None,
 ) -> tuple[grpc.aio.Server, int]:
-    """Start the server of the admin port; returns it and its port.
+    """Start the server of the admin port and return it with its port.
 
-    connections: to the port at once
-    interceptors: in the order in which a call passes them; the first turns the errors of the others into statuses
+    connections: bound of the connections to the port
+    interceptors: the outermost first; the first one turns the errors of the others into statuses
     """
     assert settings.admin_port is not None
     server = grpc_server(settings, interceptors, ADMIN_BYTES, connections)
@@ -46,13 +46,12 @@ async def open_admin(
 
 
 class ModelService(pb_grpc.ModelServiceServicer):
-    """The methods of the admin port; they raise Draining while the gate is closed."""
+    """The methods of the admin port. They raise Draining while the gate is closed."""
 
     def __init__(self, registry: ModelRegistry, reloader: ModelReloader, gate: AdmissionGate) -> None:
         self._registry, self._reloader, self._gate = registry, reloader, gate
 
     async def ListModels(self, request: pb.ListModelsRequest, context: Context) -> pb.ListModelsResponse:
-        """See the proto file."""
         self._gate.check()
         models = [_message(entry, pb.MODEL_STATE_SERVING) for entry in self._registry.catalog.entries]
         models += [_message(entry, pb.MODEL_STATE_LEAVING) for entry in self._registry.draining]
@@ -61,7 +60,7 @@ class ModelService(pb_grpc.ModelServiceServicer):
         return pb.ListModelsResponse(models=sorted(models, key=lambda model: (model.name, int(model.version))))
 
     def _loading_message(self, manifest: Manifest) -> pb.Model:
-        """Return the message of a model that is being loaded, with its progress once that has begun."""
+        """Return the message of a model that is being loaded, with its progress once the load has begun."""
         model = pb.Model(
             name=manifest.name,
             version=str(manifest.version),
@@ -76,13 +75,11 @@ class ModelService(pb_grpc.ModelServiceServicer):
         return model
 
     async def LoadModel(self, request: pb.LoadModelRequest, context: Context) -> pb.LoadModelResponse:
-        """See the proto file."""
         self._gate.check()
         entry = await self._reloader.load(request.path, caller_of(context))
         return pb.LoadModelResponse(model=_message(entry, pb.MODEL_STATE_SERVING))
 
     async def SwapModel(self, request: pb.SwapModelRequest, context: Context) -> pb.SwapModelResponse:
-        """See the proto file."""
         self._gate.check()
         swapped = await self._reloader.swap(request.path, caller_of(context))
         return pb.SwapModelResponse(
@@ -90,21 +87,20 @@ class ModelService(pb_grpc.ModelServiceServicer):
         )
 
     async def UnloadModel(self, request: pb.UnloadModelRequest, context: Context) -> pb.UnloadModelResponse:
-        """See the proto file."""
         self._gate.check()
         await self._reloader.unload(request.name, request.version, caller_of(context))
         return pb.UnloadModelResponse()
 
 
 class _LanguageCodes(TypedDict):
-    """The fields of a model with the languages of its sides."""
+    """The fields of a model with several languages."""
 
     source_language_codes: list[str]
     target_language_codes: list[str]
 
 
 def _languages(languages: Languages | None) -> _LanguageCodes:
-    """Return the languages of a model of several; a model of one pair has none."""
+    """Return the languages of a model with several, or none for a model of one pair."""
     sides = (languages.sources, languages.targets) if languages else ((), ())
     source, target = ([each.language for each in side] for side in sides)
     return {"source_language_codes": source, "target_language_codes": target}

@@ -1,16 +1,16 @@
-"""Admission of calls: which call waits, which one gives way, which one is refused, and with which error.
+"""Admission of calls: which call waits, is evicted or is refused, and with which error.
 
-Each function is one row of the table and works on plain numbers, without a clock, a socket or a model. A caller is an
+Each function is one row of the table. It works on plain numbers, without a clock, a socket or a model. A caller is an
 API key, a certificate or an address.
 
-| limit | a call waits | a call gives way | a call is refused | error |
+| limit | a call waits | a call is evicted | a call is refused | error |
 |---|---|---|---|---|
 | gate | until it has ended, if it arrived before the drain | no | it arrives later | Draining |
 | deadline | no | no | it has passed, or a quarter of it would pass unread | NotBegun, QueueFull |
 | queues of the engines | no | no | no engine would take it, or not in time | QueueFull, WontFinish |
-| reading | for a place, in fair order | the newest of the caller with the most | no caller has more | QueueFull |
+| reading | for a slot, in fair order | the newest of the caller with the most | no caller has more | QueueFull |
 | open calls | no | the newest of the caller with the most | no caller has more | TooManyCalls |
-| slow requests | for 0.1 s, in its place | no | it finds no room, or is not whole in time | TooManyCalls, Expired |
+| slow requests | for 0.1 s, in its slot | no | it exceeds the bound, or is late | TooManyCalls, Expired |
 | bytes of a request | no | no | it is too large, or open calls hold too much | InvalidRequest, TooManyCalls |
 
 gRPC's own limit of pending requests comes before all of them. The number of texts (`rpc.service`), the size of each
@@ -25,36 +25,36 @@ from dataclasses import dataclass
 from enum import Enum, auto
 
 from lingon.errors import InvalidRequest, NotBegun, QueueFull, RequestError, TooManyCalls, WontFinish
-from lingon.serving.engine.policy import giving_way
+from lingon.serving.engine.policy import key_to_evict
 from lingon.serving.engine.scheduler import Forecast
 
-PLACES = 16
+READ_SLOTS = 16
 """Calls that are read at once: enough for an iteration of the event loop, and few enough that each is read soon."""
 
-PLACES_OF_CALLER = 12
-"""Those of one caller at most: a request that does not end keeps its place for 0.1 s, and other callers are read
-meanwhile. More than half of all, so that of two callers one always finds a place.
+SLOTS_OF_CALLER = 12
+"""The slots of one caller at most. A request that does not end holds its slot for 0.1 s, and other callers are read
+meanwhile. It is more than half of all, so that one of two callers always finds a slot.
 """
 
 MARGIN = 1.2
-"""What a forecast is multiplied with: a call that passes here should pass the exact check after it was read too."""
+"""Factor of a forecast. A call that is admitted here should also pass the exact check after it was read."""
 
 READING_SHARE = 0.25
-"""The part of the time until its deadline that a call may wait to be read; the rest is for its work."""
+"""Part of the time until its deadline that a call may wait to be read. The rest is for its work."""
 
 LATE = "the deadline passed before the call began"
-SMALL_BYTES = 65_536  # bytes; a request up to this size is not counted in held_bytes, since max_calls bounds it
-LOOKS_TO_LEAVE = 3  # looks at a request that is not whole, at most 25 ms apart, until its place is free for another one
-LOOKS_TO_REFUSE = 5  # such looks until it is refused, if the requests that arrive slowly are too many
+SMALL_BYTES = 65_536  # bytes; smaller requests are not counted in held_bytes, because max_calls bounds them
+CHECKS_TO_LEAVE = 3  # checks of an incomplete request, at most 25 ms apart, until its slot is freed
+CHECKS_TO_REFUSE = 5  # checks of an incomplete request until it is refused, if too many requests are slow
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class CallLimits:
-    """What the calls of one kind may hold.
+    """The bounds of the calls of one kind.
 
     kind: name of the kind, for metrics
     max_calls: calls at once
-    max_seconds: duration of a call; None for no limit
+    max_seconds: duration of a call, or None for no limit
     receive_seconds: time until a request has arrived whole
     request_bytes: size of one request
     slow_calls: calls at once whose request arrives slowly; a caller has at most a quarter of them
@@ -70,29 +70,29 @@ class CallLimits:
     held_bytes: int = 2**26
 
 
-def that_gives_way(calls: Mapping[str, Sized], caller: str) -> str | None:
-    """Return the caller of which a call ends, so that there is room for one more of `caller`; None if there is none.
+def caller_to_evict(calls: Mapping[str, Sized], caller: str) -> str | None:
+    """Return the caller whose newest call is evicted for a call of `caller`, or None if the new call is refused.
 
-    It is the one with the most, if it keeps more than this caller would have otherwise: two callers with as many never
-    take turns in ending each other's calls.
+    It is the caller with the most calls, if it keeps more than `caller` would have otherwise. Two callers with equal
+    numbers therefore never evict each other's calls.
     """
-    return giving_way(calls, lambda each: len(calls[each]), len(calls.get(caller, ())) + 1)
+    return key_to_evict(calls, lambda each: len(calls[each]), len(calls.get(caller, ())) + 1)
 
 
 def may_be_read(free: int, own: int) -> bool:
-    """Whether a call may be read now; free: places; own: places that its caller has."""
-    return free > 0 and own < PLACES_OF_CALLER
+    """Return whether a call may be read now; free: free slots; own: slots of its caller."""
+    return free > 0 and own < SLOTS_OF_CALLER
 
 
 def refused_on_arrival(
     *, left: float | None, wait: float, patience: float, forecast: Forecast | None
 ) -> RequestError | None:
-    """Return the error of a call that would not be done in time, before anything of it is read; None if it may be.
+    """Return the error of a call that would end late, before anything of it is read, or None if it may be read.
 
-    left: seconds until its deadline, None without one
+    left: seconds until its deadline, or None without one
     wait: seconds until it is read
     patience: seconds that it may wait until its work begins
-    forecast: of the engines; None for a call without work for an engine
+    forecast: forecast of the engines, or None for a call without work for an engine
     """
     if left is not None and left <= 0:
         return NotBegun(LATE)
@@ -114,36 +114,36 @@ def refused_on_arrival(
 
 
 class Reading(Enum):
-    """What is done with a call whose request is not whole."""
+    """The treatment of a call with an incomplete request."""
 
-    WAIT = auto()  # nothing
-    SLOW = auto()  # from now on it is one of the slow ones, and its place is free for another call
-    REFUSE = auto()  # there are too many slow ones
+    WAIT = auto()  # no change
+    SLOW = auto()  # counts as slow from now on, and frees its slot for another call
+    REFUSE = auto()  # too many calls are slow
     EXPIRE = auto()  # its time is over
 
 
 def while_arriving(
-    looks: int, seconds: float, *, slow: bool, all_slow: int, own_slow: int, limits: CallLimits
+    checks: int, seconds: float, *, slow: bool, all_slow: int, own_slow: int, limits: CallLimits
 ) -> Reading:
-    """Return what is done with a call whose request is not whole.
+    """Return the treatment of a call with an incomplete request.
 
-    gRPC buffers what a request that is read sends, up to its whole size. The calls that have left their places are as
-    few as the slow ones may be, because they are the slow ones.
+    gRPC buffers what a request sends while it is read, up to its whole size. Only slow calls leave their slots, so that
+    the bound of slow calls bounds this memory.
 
-    looks: at this request so far; seconds: since the call was opened
-    slow: whether it is a slow one; all_slow, own_slow: slow ones of all callers, of this one
+    checks: checks of this request so far; seconds: time since the call was opened
+    slow: whether it counts as slow; all_slow, own_slow: slow calls of all callers, of this one
     """
     if slow:
         return Reading.EXPIRE if seconds > limits.receive_seconds else Reading.WAIT
-    if looks < LOOKS_TO_LEAVE:
+    if checks < CHECKS_TO_LEAVE:
         return Reading.WAIT
     if all_slow < limits.slow_calls and 4 * own_slow < limits.slow_calls:
         return Reading.SLOW
-    return Reading.REFUSE if looks >= LOOKS_TO_REFUSE else Reading.WAIT
+    return Reading.REFUSE if checks >= CHECKS_TO_REFUSE else Reading.WAIT
 
 
 def refused_for_its_size(size: int, *, held: int, own: int, limits: CallLimits) -> RequestError | None:
-    """Return the error of a request with so many bytes, now that it is whole; None if it is taken.
+    """Return the error of a complete request of so many bytes, or None if it is accepted.
 
     held: bytes of the large requests of open calls; own: those of its caller
     """

@@ -1,19 +1,19 @@
-"""Calls that have arrived: each is refused at once, read at once, or waits until others are read.
+"""Calls that have arrived. Each is refused at once, read at once, or waits until others are read.
 
-Reading a request, planning its texts and queueing them take some steps of the event loop. If all calls that arrive
-take them together, each step waits for the steps of all others: above capacity every call reaches the engine too late,
-though each would have been in time alone. At most PLACES calls are between their start and the queue of the engine. The
-others wait here, unread, in fair order between their callers; nothing was spent on a call that ends here.
+Reading a request, planning its texts and queueing them take some steps of the event loop. If all calls take them at the
+same time, each step waits for the steps of all others. Above capacity every call then reaches the engine too late,
+although each would have been in time alone. At most READ_SLOTS calls are between their start and the queue of the
+engine. The others wait here, unread, in fair order between their callers. A call that ends here has cost nothing.
 
 A call that the engines would refuse is refused before anything of it is read. Above capacity most calls are refused,
-and what the refusals take is missing for the translations: a refusal here takes a fifth of the work of one that comes
-after the request was read and its texts were planned (early load shedding; Zhou et al.: Overload Control for Scaling
-WeChat Microservices, 2018, section 4).
+and refusals take time from translations. A refusal here takes a fifth of the work of a refusal after the request was
+read and its texts were planned (early load shedding; Zhou et al.: Overload Control for Scaling WeChat Microservices,
+2018, section 4).
 
-While the event loop is busy, refusals are put off. A refusal takes a tenth of the time of a translation, and most of
-that inside gRPC. At ten times the capacity they would take a whole core, and then every call waits inside gRPC until
-its deadline, the few that could be done in time as well. A call that is put off is refused when there is time, the
-latest first, because its client still waits. When its deadline has passed, its client has ended it already.
+While the event loop is busy, refusals are deferred. A refusal takes a tenth of the time of a translation, mostly inside
+gRPC. At ten times the capacity refusals would take a whole core. Every call would then wait inside gRPC until its
+deadline, even the calls that could end in time. A deferred call is refused when there is time, the latest first,
+because its client still waits. After its deadline, its client has already ended it.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.policy import FairQueue
 from lingon.serving.engine.scheduler import AT_ONCE, Forecast
 from lingon.serving.models.inflight import AdmissionGate, Arrived, arrived
-from lingon.serving.rpc.admission import LATE, PLACES, may_be_read, refused_on_arrival, that_gives_way
+from lingon.serving.rpc.admission import LATE, READ_SLOTS, caller_to_evict, may_be_read, refused_on_arrival
 from lingon.serving.rpc.calls import (
     SERVICE,
     Context,
@@ -50,21 +50,21 @@ from lingon.serving.rpc.calls import (
 from lingon.status import to_status
 
 BUSY_SHARES = (0.25, 0.6)
-"""The part of the time that the event loop may compute while all refusals are sent at once, on one core and on several.
+"""Parts of the time that the event loop may compute while all refusals are sent at once: on one core, on several.
 
-On one core the loop takes a quarter of it to feed an engine that is always busy.
+On one core the loop needs a quarter of the time for an engine that is always busy.
 """
 
-SHARE_SECONDS = 0.02  # seconds over which that part is measured
-ROUND_SECONDS = 0.01  # seconds between two looks whether there is time for refusals
-MOST, LEAST = 16, 5  # refusals in a round, and those that are sent however busy the event loop is
+SHARE_SECONDS = 0.02  # seconds; that part is measured over this time
+ROUND_SECONDS = 0.01  # seconds between two rounds of deferred refusals
+MOST, LEAST = 16, 5  # refusals in a round; LEAST are sent even if the event loop is busy
 
 Start = Callable[[], "asyncio.Task[Any]"]
 """Starts the handler of a call, in a copy of the current context."""
 
 
 class Arrival(NamedTuple):
-    """A call that has arrived; caller: the key of fair queuing; at: on the clock of `time.monotonic`."""
+    """A call that has arrived; caller: the key of fair queuing; at: arrival on the clock of `time.monotonic`."""
 
     path: str
     context: Context
@@ -75,21 +75,21 @@ class Arrival(NamedTuple):
 
 
 class Refusal(Protocol):
-    """Decides on calls before they are read; see `EarlyRefusal`."""
+    """The decision about calls before they are read; see `EarlyRefusal`."""
 
     def caller(self, path: str, context: Context) -> str | None:
-        """Return who calls; None if the call needs no place."""
+        """Return the caller, or None if the call needs no slot."""
 
     def of_load(
         self, path: str, context: Context, caller: str, wait: float = 0.0, *, new: bool = True
     ) -> RequestError | None:
-        """Return the error of a call that no engine would take; None if one might.
+        """Return the error of a call that no engine would accept, or None if one might.
 
         new: whether it arrives now, so that it is refused while the server drains
         """
 
     def ending(self, arrival: Arrival, error: RequestError) -> Awaitable[None]:
-        """Return what ends a call with an error, and count it."""
+        """Return the coroutine that ends a call with an error, and count it."""
 
     def count(self, arrival: Arrival, error: RequestError) -> object:
         """Count, log and trace a call that ends with an error, without ending it."""
@@ -99,20 +99,20 @@ class Refusal(Protocol):
 
 
 class LaterRefusals:
-    """The refusals that are put off. Belongs to the event loop."""
+    """The deferred refusals. Belongs to the event loop."""
 
     def __init__(self, refusal: Refusal, most: int, share: Callable[[], float] | None = None) -> None:
-        """most: refusals that are put off at once; share: see `LoopShare`, which is the default."""
+        """most: bound of the deferred refusals; share: default `LoopShare`."""
         self._refusal, self._most, self._share = refusal, most, share or LoopShare()
         self._busy = BUSY_SHARES[usable_cores() > 1]
         self._calls: deque[tuple[Arrival, RequestError]] = deque()  # the oldest first
         self._work: asyncio.Task[None] | None = None
 
     def put_off(self, arrival: Arrival, error: RequestError) -> bool:
-        """Keep a call to refuse it later; returns False if it is to be refused at once."""
+        """Defer the refusal of a call. Returns False if it must be refused at once."""
         if len(self._calls) >= self._most or self._share() < self._busy:
             return False
-        if is_of_own_gateway(arrival.context):  # nothing of gRPC is spent on it, and its client closes its connection
+        if is_of_own_gateway(arrival.context):  # its refusal is cheap without gRPC, and its client disconnects
             return False
         self._calls.append((arrival, error))
         if self._work is None:
@@ -135,7 +135,7 @@ class LaterRefusals:
         self._work = None
 
     def _drop_late(self) -> None:
-        """Count and forget calls whose deadline has passed: gRPC cancels them, and no client waits for a status."""
+        """Count and forget calls after their deadline, because gRPC cancels them and no client waits for a status."""
         while self._calls and _is_late(self._calls[0][0].context):
             arrival, _ = self._calls.popleft()
             self._refusal.forget(arrival)
@@ -153,7 +153,7 @@ class LoopShare:
         self._share, self._wall, self._cpu = 0.0, time.monotonic(), time.thread_time()
 
     def __call__(self) -> float:
-        """Return the part, from 0 to 1; called on the thread of the event loop."""
+        """Return the part, from 0 to 1. Call it on the thread of the event loop."""
         elapsed = (now := time.monotonic()) - self._wall
         if elapsed >= SHARE_SECONDS:
             cpu = time.thread_time()
@@ -162,15 +162,15 @@ class LoopShare:
 
 
 PASS_SECONDS = 0.01
-"""Seconds between two calls that start before those of their address on the other port, which have all places that they
-may have. A request of HTTP has arrived whole and is read at once; one of gRPC is read in several steps. Without this
-bound HTTP would start all its calls while those of gRPC wait to be read.
+"""Seconds between two calls that start before calls of their address on the other port, while those have all slots that
+they may have. An HTTP request has arrived whole and is read at once. A gRPC request is read in several steps. Without
+this bound all HTTP calls would start while gRPC calls wait to be read.
 """
 
-MOST_LATER = 8192  # refusals that are put off at once, of some kilobytes each
+MOST_LATER = 8192  # deferred refusals, of some kilobytes each
 STARTS_AT_ONCE = 64  # waiting calls that are started or refused before other callbacks of the event loop run
 INTERVAL_WEIGHT = 0.02  # weight of the latest interval in the average
-LONGEST_INTERVAL = 0.1  # seconds; a longer one says nothing of the next
+LONGEST_INTERVAL = 0.1  # seconds; a longer interval does not predict the next one
 
 
 class Arrivals:
@@ -183,27 +183,27 @@ class Arrivals:
         observe_wait: Callable[[float], None] = lambda seconds: None,
         gate: AdmissionGate | None = None,
     ) -> None:
-        """most: calls that wait at once; observe_wait: called with the seconds that a call waited until its start.
+        """most: bound of the waiting calls; observe_wait: called with the seconds that a call waited until its start.
 
-        gate: knows the calls that are not refused at once, until they end
+        gate: holds the calls that are not refused at once, until they end
         """
         self._refusal, self._most, self._observe_wait = refusal, most, observe_wait
         self._gate = gate or AdmissionGate()
         self._waiting: dict[str, deque[Arrival]] = {}  # by caller, the oldest first
         self._order: FairQueue[str] = FairQueue()
-        self._reading: Counter[str] = Counter()  # calls that hold a place, by caller
-        self._places = PLACES  # that no call holds
+        self._reading: Counter[str] = Counter()  # calls with a slot, by caller
+        self._slots = READ_SLOTS  # free slots
         self.count = 0
-        self._due = False  # `_admit` will run
-        self._passed = 0.0  # when a call started before those of its address that wait on the other port
-        self._timer: asyncio.TimerHandle | None = None  # until `_admit` runs although no call leaves its place
-        self._interval = self._latest = 0.0  # seconds from one call that leaves to the next; when the latest one left
+        self._due = False  # whether `_admit` will run
+        self._passed = 0.0  # time of the latest start of a call before waiting calls of its address on the other port
+        self._timer: asyncio.TimerHandle | None = None  # until `_admit` runs although no call leaves its slot
+        self._interval = self._latest = 0.0  # seconds between two calls that leave their slots; time of the latest one
         self._endings: set[asyncio.Task[None]] = set()
         self._later = LaterRefusals(refusal, MOST_LATER)
-        self._context = copy_context()  # that of the server: a call must not start with the API key of another one
+        self._context = copy_context()  # the server's, because a call must not start with the API key of another one
 
     def arrive(self, path: str, context: Context, start: Start) -> Awaitable[None] | None:
-        """Start a call, or let it wait, or return what ends it with an error, which raises."""
+        """Start a call, enqueue it, or return the coroutine that ends it with an error, which raises."""
         caller = self._refusal.caller(path, context)
         if caller is None:
             start()
@@ -213,7 +213,7 @@ class Arrivals:
         if error is not None:
             return self._refuse(arrival, error)
         self._gate.enter(arrival.known)
-        if may_be_read(self._places, self._reading.get(caller, 0)) and (
+        if may_be_read(self._slots, self._reading.get(caller, 0)) and (
             not self._waiting or (caller not in self._waiting and not self._due and not self._is_ahead(caller))
         ):
             self._start(arrival)
@@ -226,9 +226,9 @@ class Arrivals:
         return None
 
     def refusal(self, path: str, context: Context) -> RequestError | None:
-        """Return the error of a call that would be refused if it arrived now, and count it; None if it might be done.
+        """Return and count the error of a call that would be refused if it arrived now, or None if it might be served.
 
-        For a caller whose request is not there yet: it need not send or read one that is refused.
+        The caller of this has not sent its request yet, and need not send one that is refused.
         """
         caller = self._refusal.caller(path, context)
         if caller is None:
@@ -246,8 +246,8 @@ class Arrivals:
     def _expected_seconds(self, caller: str, now: float) -> float:
         """Return the seconds until a call of a caller that arrives now is started.
 
-        That is at least what the oldest one of the caller has waited: a caller whose requests take long to read has its
-        places for long, and gets fewer turns than others.
+        It is at least the time that the oldest call of the caller has waited. A caller whose requests take long to read
+        holds its slots for long, and is served less often than others.
         """
         waiting = self._waiting.get(caller, ())
         before = min(self.count, (len(waiting) + 1) * len(self._waiting))
@@ -272,8 +272,8 @@ class Arrivals:
         return arrival
 
     def _make_room(self, caller: str) -> bool:
-        """End the newest call of the caller that gives way to this one; returns whether there is one."""
-        heaviest = that_gives_way(self._waiting, caller)
+        """Evict a call for a new one of the caller. Returns whether there is one to evict."""
+        heaviest = caller_to_evict(self._waiting, caller)
         if heaviest is None:
             return False
         self._refuse_soon(self._remove(heaviest, newest=True), self._full())
@@ -283,30 +283,30 @@ class Arrivals:
         return QueueFull(f"{self._most} calls wait to be read, and no more may; try again")
 
     def _refuse(self, arrival: Arrival, error: RequestError) -> Awaitable[None] | None:
-        """Return what ends a call; None if that is put off because the event loop is busy."""
+        """Return the coroutine that ends a call, or None if the refusal is deferred because the event loop is busy."""
         self._gate.leave(arrival.known)
         if not isinstance(error, Draining) and self._later.put_off(arrival, error):
-            return None  # but a server that ends would never get to it
+            return None  # a server that ends would never send the refusal
         return self._refusal.ending(arrival, error)
 
     def _start(self, arrival: Arrival) -> None:
         self._observe_wait(time.monotonic() - arrival.at)
         self._reading[arrival.caller] += 1
-        self._places -= 1
-        self._context.copy().run(self._start_with_place, arrival)
+        self._slots -= 1
+        self._context.copy().run(self._start_in_slot, arrival)
 
-    def _start_with_place(self, arrival: Arrival) -> None:
+    def _start_in_slot(self, arrival: Arrival) -> None:
         arrival.known.release = partial(self._leave, arrival.caller)
         arrived.set(arrival.known)
         known_caller.set(arrival.caller)
         arrival.start().add_done_callback(partial(self._ended, arrival.known))
 
     def _ended(self, call: Arrived, _: object) -> None:
-        call.leave_place()  # if the handler has not read it
+        call.leave_slot()  # if the handler has not read the request
         self._gate.leave(call)
 
     def _leave(self, caller: str) -> None:
-        self._places += 1
+        self._slots += 1
         self._reading[caller] -= 1
         if not self._reading[caller]:
             del self._reading[caller]
@@ -314,7 +314,7 @@ class Arrivals:
             self._admit_soon()
 
     def _may_start(self, caller: str) -> bool:
-        return may_be_read(self._places, self._reading.get(caller, 0))
+        return may_be_read(self._slots, self._reading.get(caller, 0))
 
     def _admit_soon(self) -> None:
         if self.count and not self._due:
@@ -322,7 +322,7 @@ class Arrivals:
             asyncio.get_running_loop().call_soon(self._admit)
 
     def _admit(self) -> None:
-        """Start calls that wait, and end those that no engine would take any more."""
+        """Start waiting calls, and end those that no engine would accept any more."""
         self._due = False
         for _ in range(STARTS_AT_ONCE):
             caller = self._next()
@@ -332,31 +332,31 @@ class Arrivals:
         self._admit_soon()
 
     def _next(self) -> str | None:
-        """Return the caller whose call starts next; None if none may start."""
-        if not self.count or not self._places:
+        """Return the caller whose call starts next, or None if none may start."""
+        if not self.count or not self._slots:
             return None
         if not any(self._may_start(each) and not self._is_held_back(each) for each in self._waiting):
             return None
         while not self._may_start(caller := self._order.next()) or self._is_held_back(caller):
-            self._order.charge(caller, 1)  # a turn that it cannot use
+            self._order.charge(caller, 1)  # its unused start
         if self._is_ahead(caller):
             self._passed = time.monotonic()
         return caller
 
     def _is_ahead(self, caller: str) -> bool:
-        """Whether calls of the same address wait on the other port, and have all places that they may have."""
+        """Return whether calls of the address wait on the other port and have all slots that they may have."""
         other = on_other_port(caller)
         return other in self._waiting and not may_be_read(1, self._reading.get(other, 0))
 
     def _is_held_back(self, caller: str) -> bool:
-        """Whether a call must wait for those of its address on the other port; if so, looks again later."""
+        """Return whether a call must wait for calls of its address on the other port. If so, start a timer."""
         if not self._is_ahead(caller) or time.monotonic() >= self._passed + PASS_SECONDS:
             return False
         if self._timer is None:
-            self._timer = asyncio.get_running_loop().call_later(PASS_SECONDS, self._look_again)
+            self._timer = asyncio.get_running_loop().call_later(PASS_SECONDS, self._end_pause)
         return True
 
-    def _look_again(self) -> None:
+    def _end_pause(self) -> None:
         self._timer = None
         self._admit_soon()
 
@@ -385,39 +385,39 @@ def _never() -> asyncio.Task[None]:
 
 
 async def _quietly(ending: Awaitable[None]) -> None:
-    with suppress(Exception):  # it always raises
+    with suppress(Exception):  # `ending` always raises
         await ending
 
 
 METHODS = frozenset(SERVICE + name for name in ("Translate", "TranslateStream", "Score"))
-"""Paths of the methods that have work for an engine."""
+"""Paths of the methods with work for an engine."""
 
 READ_IN_ORDER = METHODS | {SERVICE + "DetectLanguages"}
-"""Paths of the methods whose calls wait for a place to be read; DetectLanguages works on the event loop alone."""
+"""Paths of the methods with calls that wait for a slot. DetectLanguages works on the event loop alone."""
 
-FRESH_SECONDS = 0.005  # seconds for which a forecast is used again: a queue hardly changes in them
-MAX_FORECASTS = 1000  # callers whose forecasts are kept
-MAX_ENDINGS = 200  # different errors whose statuses are kept
+FRESH_SECONDS = 0.005  # seconds; a forecast stays valid for so long, because a queue hardly changes meanwhile
+MAX_FORECASTS = 1000  # callers with a cached forecast
+MAX_ENDINGS = 200  # errors with a cached status
 
 
 class Counts(Protocol):
-    """Counts, logs and traces refusals."""
+    """A receiver of refusals: counts, logs and traces them."""
 
     def refused_early(
         self, method: str, error: RequestError, metadata: Metadata, request_id: str, caller: str, seconds: float
     ) -> None:
-        """Count, log and trace a call of TranslationService that ends so many seconds after it arrived, unread."""
+        """Record a call of TranslationService that ends so many seconds after it arrived, unread."""
 
 
 class _KnownForecast(NamedTuple):
-    """The forecast for one caller; until: on the clock of the LoadShedder."""
+    """The forecast for one caller; until: end of its validity on the clock of the LoadShedder."""
 
     forecast: Forecast
     until: float
 
 
 class LoadShedder:
-    """Decides from the queues whether a call is refused before it is read. Belongs to the event loop."""
+    """The decision from the queues whether a call is refused unread. Belongs to the event loop."""
 
     def __init__(
         self,
@@ -425,7 +425,7 @@ class LoadShedder:
         engines: Callable[[], Sequence[Engine]],
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
-        """engines: returns those of all served models; a call may be for any of them."""
+        """engines: returns the engines of all served models; a call may be for any of them."""
         self.gate, self._engines, self._clock = gate, engines, clock
         self._forecasts: dict[str, _KnownForecast] = {}
 
@@ -439,9 +439,9 @@ class LoadShedder:
         new: bool = True,
         queued: bool = True,
     ) -> None:
-        """Raise the error of a call that no engine would take.
+        """Raise the error of a call that no engine would accept.
 
-        left: seconds until its deadline, None without one
+        left: seconds until its deadline, or None without one
         wait: seconds until it is read
         patience: seconds that it may wait until its work begins
         new: whether it arrives now, so that it is refused while the server drains
@@ -465,15 +465,15 @@ class LoadShedder:
 
 
 class EarlyRefusal:
-    """Ends the calls that a LoadShedder refuses, counted and logged as if their handlers had refused them."""
+    """The refusals of a LoadShedder. They are counted and logged as if handlers had refused the calls."""
 
     def __init__(self, shedder: LoadShedder, counts: Counts, check_key: Callable[[Metadata], None] | None) -> None:
-        """check_key: checks the API key in the metadata of a call; raises RequestError. None without API keys."""
+        """check_key: checks the API key in the metadata of a call, and raises RequestError; None without API keys."""
         self._shedder, self._counts, self._check_key = shedder, counts, check_key
         self._endings: dict[tuple[type[RequestError], str], Ending] = {}
 
     def caller(self, path: str, context: Context) -> str | None:
-        """Return who calls; None if the call needs no place to be read, or lacks a valid key."""
+        """Return the caller, or None if the call needs no slot to be read, or has no valid key."""
         if path not in READ_IN_ORDER:
             return None
         if self._check_key is None:
@@ -491,7 +491,7 @@ class EarlyRefusal:
     def of_load(
         self, path: str, context: Context, caller: str, wait: float = 0.0, *, new: bool = True
     ) -> RequestError | None:
-        """Return the error of a call that no engine would take; None if one might.
+        """Return the error of a call that no engine would accept, or None if one might.
 
         wait: seconds until the call is read; new: see `LoadShedder.check`
         """
@@ -500,19 +500,19 @@ class EarlyRefusal:
             patience = patience_of(context, left)
             self._shedder.check(caller, left, wait, patience=patience, new=new, queued=path in METHODS)
         except RequestError as error:
-            return error.with_traceback(None)  # its frames would keep the call in a cycle
+            return error.with_traceback(None)  # its frames would keep the call in a reference cycle
         return None
 
     def ending(self, arrival: Arrival, error: RequestError) -> Awaitable[None]:
-        """Return what ends a call with an error; it raises what gRPC takes for the end of the call."""
+        """Return the coroutine that ends a call with an error. It raises the error that gRPC expects."""
         return abort(arrival.context, self._ending_with(error), self.count(arrival, error))
 
     def forget(self, arrival: Arrival) -> None:
-        """Count a call whose deadline has passed: its client has ended it, and gRPC frees it without a status."""
+        """Count a call after its deadline. Its client has ended it, and gRPC frees it without a status."""
         self.count(arrival, NotBegun(LATE))
 
     def count(self, arrival: Arrival, error: RequestError) -> str:
-        """Count, log and trace a refused call; returns its request id."""
+        """Count, log and trace a refused call, and return its request id."""
         metadata = arrival.context.invocation_metadata() or ()
         request_id, seconds = request_id_of(metadata), time.monotonic() - arrival.at
         method = arrival.path.removeprefix(SERVICE)
@@ -520,7 +520,7 @@ class EarlyRefusal:
         return request_id
 
     def _ending_with(self, error: RequestError) -> Ending:
-        """Return the ending with an error that has nothing but a kind and a message; the same ones are made often."""
+        """Return the ending with an error that has only a kind and a message. Frequent ones are cached."""
         key = type(error), str(error)
         if key not in self._endings:
             if len(self._endings) >= MAX_ENDINGS:

@@ -1,4 +1,4 @@
-"""What a gRPC call carries besides its messages: request id, deadline, final status."""
+"""The properties of a gRPC call besides its messages: request id, deadline, final status."""
 
 from __future__ import annotations
 
@@ -18,12 +18,12 @@ from lingon.translation.v1 import translation_pb2 as pb
 
 _GRPC_CODES: dict[int, grpc.StatusCode] = {code.value[0]: code for code in grpc.StatusCode}
 
-SERVICE = f"/{pb.DESCRIPTOR.services_by_name['TranslationService'].full_name}/"  # start of the paths of its methods
+SERVICE = f"/{pb.DESCRIPTOR.services_by_name['TranslationService'].full_name}/"  # prefix of the paths of its methods
 RETRY_AFTER = "retry-after-ms"
 TRANSIT_SECONDS = 0.2  # seconds that a call may take from its caller to the server
 PATIENCE_SECONDS = 10.0
-"""Seconds that a call may wait until its work begins, if its client has not said how long it waits for the reply. Most
-clients of HTTP give up after some ten seconds, and what they wait for then is lost. The work itself may take longer.
+"""Seconds that a call may wait until its work begins if it has no deadline. Most HTTP clients give up after about ten
+seconds, and later work for them is lost. The work itself may take longer.
 """
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -36,24 +36,24 @@ def request_id_of(metadata: Metadata) -> str:
 
 
 def is_late(context: Context) -> bool:
-    """Whether the deadline, and not the caller, ended a call that was cut short.
+    """Return whether the deadline, and not the caller, cancelled a call.
 
-    The caller's clock started earlier, by the time that the call was on its way: its deadline ends the call while some
-    time is left on this side.
+    The caller's clock started earlier, by the transit time of the call. Its deadline therefore ends the call while some
+    time is left here.
     """
     remaining = time_left(context)
     return remaining is not None and remaining <= TRANSIT_SECONDS
 
 
 def time_left(context: Context) -> float | None:
-    """Return the seconds until the deadline of a call; None without one, although grpc's type stubs deny it."""
+    """Return the seconds until the deadline of a call, or None without one, although grpc's type stubs deny it."""
     return context.time_remaining()
 
 
 def patience_of(context: Context, left: float | None) -> float:
-    """Return the seconds that a call may wait until its work begins; infinite if its client has set a deadline.
+    """Return the seconds that a call may wait until its work begins, infinity with a deadline set by its client.
 
-    left: seconds until the deadline, None without one
+    left: seconds until the deadline, or None without one
     """
     if left is None or any(name == DEFAULT_DEADLINE for name, _ in context.invocation_metadata() or ()):
         return PATIENCE_SECONDS
@@ -61,7 +61,7 @@ def patience_of(context: Context, left: float | None) -> float:
 
 
 class Ending(NamedTuple):
-    """How a call ends: the arguments of `Context.abort`, but for the id of the request in the trailers."""
+    """The end of a call: the arguments of `Context.abort`, without the request id in the trailers."""
 
     code: grpc.StatusCode
     message: str
@@ -69,7 +69,7 @@ class Ending(NamedTuple):
 
 
 def ending_of(status: status_pb2.Status) -> Ending:
-    """Return the ending with a status; a retry delay is in the trailers too, for clients that do not unpack details."""
+    """Return the ending with a status. A retry delay is also in the trailers, for clients that ignore details."""
     trailers: list[tuple[str, str | bytes]] = [(STATUS_DETAILS, status.SerializeToString())]
     retry = error_details_pb2.RetryInfo()
     for detail in status.details:
@@ -79,18 +79,18 @@ def ending_of(status: status_pb2.Status) -> Ending:
 
 
 async def abort(context: Context, ending: Ending, request_id: str) -> None:
-    """End a call; raises what gRPC takes for its end."""
+    """End a call. Raises the error that gRPC expects."""
     try:
         await context.abort(ending.code, ending.message, (*ending.trailers, (REQUEST_ID, request_id)))
     except grpc.aio.AbortError as error:
-        # gRPC keeps the error with its call, and the frames of the error keep the call and its request: a cycle, which
+        # gRPC keeps the error with its call, and the frames of the error keep the call and its request. This cycle
         # would hold their memory until the garbage collector runs. The frames have ended when the loop runs next.
         asyncio.get_running_loop().call_soon(error.with_traceback, None)
         raise
 
 
 def deadline_of(context: Context) -> float | None:
-    """Return the caller's deadline on the clock of `time.monotonic`; raises NotBegun if it has passed."""
+    """Return the caller's deadline on the clock of `time.monotonic`. Raises NotBegun if it has passed."""
     remaining = time_left(context)
     if remaining is None:
         return None

@@ -1,6 +1,6 @@
-"""Google Cloud Translation v3 on the gRPC port, for clients that are written for it. Off unless asked for.
+"""Google Cloud Translation v3 on the gRPC port, for its clients. Off by default.
 
-Its requests become those of our own service, so that models, quotas and errors are the same.
+Its requests are converted to requests of our own service, so that models, quotas and errors are the same.
 """
 
 from __future__ import annotations
@@ -31,20 +31,20 @@ FORMATS = {"": pb.TEXT_FORMAT_HTML, "text/html": pb.TEXT_FORMAT_HTML, "text/plai
 
 
 class GoogleService:
-    """Answers TranslateText, DetectLanguage and GetSupportedLanguages."""
+    """The methods TranslateText, DetectLanguage and GetSupportedLanguages."""
 
     def __init__(
         self, service: TranslationService, catalog: Callable[[], Catalog[ServedModel]], max_texts: int
     ) -> None:
-        """max_texts: of a request to our service; catalog: returns the models that are served now."""
+        """max_texts: texts of a request to our service; catalog: returns the models that are served now."""
         self._service, self._catalog, self._max_texts = service, catalog, max_texts
 
     async def translate_text(
         self, request: google.TranslateTextRequest, context: Context
     ) -> google.TranslateTextResponse:
-        """Translate texts; one whose language is not given is translated from the one that is detected.
+        """Translate texts. The language of a text is detected if it is not given.
 
-        One that is detected to be in the target language stays as it is.
+        A text that is detected to be in the target language stays unchanged.
         """
         _check(request)
         contents, target = list(request.contents), tag_of_google(request.target_language_code)
@@ -53,26 +53,25 @@ class GoogleService:
         else:
             sources = await self._sources(contents, target, FORMATS[request.mime_type], context)
         found: dict[int, str] = {}
-        for (language, stays), places in by_way(sources).items():
+        for (language, stays), indices in by_way(sources).items():
             if stays:
-                found.update({place: contents[place] for place in places})
+                found.update({index: contents[index] for index in indices})
                 continue
-            for first in range(0, len(places), self._max_texts):
-                part = places[first : first + self._max_texts]
-                texts = await self._translated([contents[place] for place in part], part, language, request, context)
+            for first in range(0, len(indices), self._max_texts):
+                part = indices[first : first + self._max_texts]
+                texts = await self._translated([contents[index] for index in part], part, language, request, context)
                 found.update(zip(part, texts, strict=True))
         detected = [""] * len(sources) if request.source_language_code else [each.language for each in sources]
         return google.TranslateTextResponse(
             translations=[
-                google.Translation(translated_text=found[place], detected_language_code=detected[place])
-                for place in range(len(contents))
+                google.Translation(translated_text=found[index], detected_language_code=detected[index])
+                for index in range(len(contents))
             ]
         )
 
     async def detect_language(
         self, request: google.DetectLanguageRequest, context: Context
     ) -> google.DetectLanguageResponse:
-        """Tell the language of a text."""
         reply = await self._detected([request.content], context)
         languages = [
             google.DetectedLanguage(language_code=each.language_code, confidence=each.confidence)
@@ -85,7 +84,7 @@ class GoogleService:
     ) -> google.SupportedLanguages:
         """List the languages of the served models."""
         sides = [entry.sides for entry in self._catalog().entries]
-        sources, targets = ({tag for side in sides for tag in side[place]} for place in (0, 1))
+        sources, targets = ({tag for side in sides for tag in side[index]} for index in (0, 1))
         languages = [
             google.SupportedLanguage(language_code=tag, support_source=tag in sources, support_target=tag in targets)
             for tag in sorted(sources | targets)
@@ -95,8 +94,8 @@ class GoogleService:
     async def _sources(
         self, contents: Sequence[str], target: str, text_format: pb.TextFormat.ValueType, context: Context
     ) -> list[TextLanguage]:
-        """Return the source language of each text; raises InvalidRequest if no model translates one."""
-        canonical(target, "target_language_code")  # or the request is refused
+        """Return the source language of each text. Raises InvalidRequest if no model translates one."""
+        canonical(target, "target_language_code")  # refuses an invalid tag
         served = self._catalog().sources_of(target)
         read = partial(starts_of, contents, text_format)
         starts = await asyncio.to_thread(read) if takes_long(contents, text_format) else read()
@@ -118,12 +117,12 @@ class GoogleService:
     async def _translated(
         self,
         texts: Sequence[str],
-        places: Sequence[int],
+        indices: Sequence[int],
         source: str,
         request: google.TranslateTextRequest,
         context: Context,
     ) -> list[str]:
-        """Return the translations of texts of one language; places: of the texts in the request, for errors."""
+        """Return the translations of texts of one language; indices: their indices in the request, for errors."""
         inner = pb.TranslateRequest(
             texts=texts,
             source_language_code=source,
@@ -133,7 +132,7 @@ class GoogleService:
         )
         with charged(inner):
             reply = await self._service.Translate(inner, context)
-        return [_text_of(result, place) for result, place in zip(reply.results, places, strict=True)]
+        return [_text_of(result, index) for result, index in zip(reply.results, indices, strict=True)]
 
 
 def add_google(server: grpc.aio.Server, service: GoogleService) -> None:
@@ -158,7 +157,7 @@ def _serialise(message: Any) -> bytes:
 
 
 def _check(request: google.TranslateTextRequest) -> None:
-    """Raise RequestError for what is not served."""
+    """Raise RequestError for unsupported fields."""
     if not 1 <= len(request.contents) <= MAX_CONTENTS:
         raise InvalidRequest("contents", f"contents must be 1 to {MAX_CONTENTS}, got {len(request.contents)}")
     for field in ("glossary_config", "transliteration_config"):
@@ -170,12 +169,12 @@ def _check(request: google.TranslateTextRequest) -> None:
         raise InvalidRequest("target_language_code", "target_language_code must name a language")
 
 
-def _text_of(result: pb.TextResult, place: int) -> str:
-    """Return a translation; raises RequestError, which names the text, for one that has none."""
+def _text_of(result: pb.TextResult, index: int) -> str:
+    """Return a translation. Raises RequestError, which names the text, if it has none."""
     if result.status.code == code_pb2.OK:
         return str(result.hypotheses[0].text)
     if result.status.code == code_pb2.INVALID_ARGUMENT:
-        raise InvalidRequest("contents", f"contents[{place}]: {result.status.message}")
-    error: RequestError = EngineFault(f"contents[{place}]: {result.status.message}")
+        raise InvalidRequest("contents", f"contents[{index}]: {result.status.message}")
+    error: RequestError = EngineFault(f"contents[{index}]: {result.status.message}")
     error.code = result.status.code
     raise error

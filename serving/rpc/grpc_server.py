@@ -1,17 +1,17 @@
-"""A grpc.aio server that takes calls as they arrive, and that calls of unknown methods cannot end.
+"""A grpc.aio server that accepts calls as they arrive, and that survives calls of unknown methods.
 
-grpc.aio waits for one call of each method at a time, and takes the next one two iterations of the event loop later. If
-calls arrive faster, they wait inside gRPC, in the order of their arrival: without a bound on their time, without
-fairness between callers, and out of reach of admission control, which refuses what cannot be done in time. This server
-waits for AHEAD calls of each method of TranslationService, so that a call waits for one iteration of the event loop.
+grpc.aio waits for one call of each method at a time, and accepts the next one two iterations of the event loop later.
+If calls arrive faster, they wait inside gRPC in the order of their arrival: without a bound on their time, without
+fairness between callers, and before admission control, which refuses calls that cannot end in time. This server waits
+for AHEAD calls of each method of TranslationService, so that a call waits for one iteration of the event loop.
 
 grpc.aio decodes the path of a call to an unknown method in the loop that accepts calls, and a path that is not UTF-8
-ends that loop (grpcio 1.85.1): the port closes, calls are cancelled, and the process lives on without it. Any client
-that reaches the port can do this with a few bytes. Calls to methods that are registered by name take another path. This
-server keeps the other calls out of that loop: `refuse` ends them.
+ends that loop (grpcio 1.85.1): the port closes, calls are cancelled, and the process keeps running without it. Any
+client that reaches the port can do this with a few bytes. Calls to methods that are registered by name do not pass that
+loop. This server keeps the other calls out of it: `refuse` ends them.
 
-This uses internal names of grpc, which may change; tests/hostile/test_unknown_methods.py and
-tests/serving/rpc/test_grpc_server.py fail when they do.
+This uses internal names of grpc, which may change. tests/hostile/test_unknown_methods.py and
+tests/serving/rpc/test_grpc_server.py then fail.
 """
 
 from __future__ import annotations
@@ -33,26 +33,28 @@ from lingon.serving.threads import new_threads_never_preempt
 
 AHEAD = 64
 """Calls of each method of TranslationService that can arrive in one iteration of the event loop without waiting inside
-gRPC. Those of other services, such as health, are few, are not refused unread, and need no key: one at a time bounds
-what they can have gRPC hold at once.
+gRPC. Other services, such as health, have few calls, which are not refused unread and need no key. For them one call
+at a time bounds the memory of gRPC.
 """
 
 Refuse = Callable[[Context], Awaitable[None]]
 """Ends a call with an error, which raises."""
 
 Arrive = Callable[[str, Context, Callable[[], asyncio.Task[Any]]], Awaitable[None] | None]
-"""Takes the path of a call and what starts its handler; returns what ends it with an error, which raises, or None."""
+"""Takes the path of a call and a function that starts its handler. Returns None, or the coroutine that ends the call
+with an error, which raises.
+"""
 
 Refusal = Callable[[str, Context], RequestError | None]
-"""Takes the path and the context of a call before its request is there; returns its error, counted, or None."""
+"""Takes the path and the context of a call before its request. Returns its error, which is counted, or None."""
 
 
 @dataclass(frozen=True, slots=True)
 class Services:
-    """What a server does with its calls, for calls that come by another way than its ports.
+    """The handlers of a server's calls, for calls that do not come through its ports.
 
-    handlers: by path; interceptors: the outermost first; arrive: decides on a call before it is read
-    refusal: decides on a call whose request is not there yet
+    handlers: by path; interceptors: the outermost first; arrive: decides about a call before it is read
+    refusal: decides about a call before its request is sent
     """
 
     handlers: Mapping[str, Any]
@@ -72,7 +74,7 @@ class _Server(cygrpc.AioServer):  # type: ignore[misc]
     def __init__(self, *arguments: Any) -> None:
         super().__init__(*arguments)
         self._handlers: dict[str, Any] = {}
-        self._running: set[asyncio.Task[Any]] = set()  # an event loop itself keeps only weak references to tasks
+        self._running: set[asyncio.Task[Any]] = set()  # an event loop keeps only weak references to tasks
 
     def add_registered_method_handlers(self, handlers: Mapping[str, Any]) -> None:
         """Register methods by name, as generated code does."""
@@ -80,9 +82,9 @@ class _Server(cygrpc.AioServer):  # type: ignore[misc]
         self._handlers.update(handlers)
 
     def _make_request_call_future(self, method: bytes | None) -> asyncio.Future[Any]:
-        """Return what grpc.aio takes for the next call of a method: it never returns, and raises when the server stops.
+        """Return a future for grpc.aio in place of the next call of a method. It only raises, when the server stops.
 
-        method: its path; None stands for unknown methods
+        method: its path; None for unknown methods
         """
         if method is None:
             return asyncio.get_running_loop().create_task(self._refuse_all())
@@ -95,10 +97,10 @@ class _Server(cygrpc.AioServer):  # type: ignore[misc]
         name = method.decode()
         while True:
             ending = self._arrived(await self._request_registered_call(method), name, resolver)
-            if ending is not None:  # here and not in a task, which would take longer than the refusal
+            if ending is not None:  # awaited here, because a task would take longer than the refusal
                 with suppress(Exception):
                     await ending
-            del ending  # it keeps its call, and what gRPC holds for it, while the next one is awaited
+            del ending  # it would keep its call and gRPC's memory for it during the next wait
 
     def _arrived(self, call: Any, name: str, resolver: Any) -> Awaitable[None] | None:
         context = cygrpc._ServicerContext(call, None, None, asyncio.get_running_loop())
@@ -135,7 +137,7 @@ async def _refuse(call: Any, refuse: Refuse) -> None:
 
 
 def services_of(server: grpc.aio.Server) -> Services:
-    """Return what a server of `make_server` does with its calls, once its services are registered."""
+    """Return the handlers of a server of `make_server`, after its services are registered."""
     core: Any = server._server  # type: ignore[attr-defined]
     return Services(core._handlers, core.interceptors, core.arrive, core.refusal)
 
@@ -147,11 +149,11 @@ def make_server(
     arrive: Arrive | None = None,
     refusal: Refusal | None = None,
 ) -> grpc.aio.Server:
-    """Return a server whose services are all registered by name, as generated code does.
+    """Return a server that registers all its services by name, as generated code does.
 
     refuse: ends a call of an unknown method
-    arrive: decides on a call of a known method before anything of it is read; default: its handler starts
-    refusal: decides on a call whose request is not there yet; default: it may arrive
+    arrive: decides about a call of a known method before anything of it is read; default: its handler starts
+    refusal: decides about a call before its request is sent; default: it may arrive
     """
     original = cygrpc.AioServer
     cygrpc.AioServer = _Server
@@ -167,17 +169,17 @@ def make_server(
         cygrpc.AioServer = original
 
 
-MOST_BYTES = 65_536  # wake-ups that are read at once
-_HANDLER = "_handle_events"  # name of the method of grpc.aio that reads one byte and handles all events
+MOST_BYTES = 65_536  # wake-up bytes in one read
+_HANDLER = "_handle_events"  # method of grpc.aio that reads one byte and handles all events
 
 
 @contextmanager
 def wake_ups_read_at_once(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
-    """Have the reader that grpc.aio adds to the loop inside the block read all wake-ups at once.
+    """Make the reader that grpc.aio adds to the loop inside the block read all wake-up bytes at once.
 
     A thread of grpc.aio waits for events of its core and writes a byte into a socket for each. The event loop reads one
-    byte in an iteration, though it handles all events that are there: most iterations find nothing to do. Without them
-    a refusal takes a fifth less of a core.
+    byte per iteration, although it handles all present events. Most iterations then find no event. Without them a
+    refusal takes a fifth less of a core.
     """
     add_reader = loop.add_reader
 
@@ -191,11 +193,11 @@ def wake_ups_read_at_once(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
     try:
         yield
     finally:
-        del loop.add_reader  # the method of the class again
+        del loop.add_reader  # restores the method of the class
 
 
 def handle_all(source: socket.socket, handle_events: Callable[[], None]) -> None:
-    """Read all wake-ups but one, and leave that to grpc.aio, whose socket blocks if it is empty."""
+    """Read all wake-up bytes but one, which grpc.aio reads, because its socket blocks if it is empty."""
     waiting = len(source.recv(MOST_BYTES, socket.MSG_PEEK | socket.MSG_DONTWAIT))
     if waiting > 1:
         source.recv(waiting - 1)

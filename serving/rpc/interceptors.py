@@ -46,7 +46,7 @@ _BEGUN = (
     EngineFault,
     ModelUnloaded,
     OutOfMemory,
-)  # errors of calls whose work had begun
+)  # errors of calls that failed after their work had begun
 _REFUSED = (code_pb2.UNAUTHENTICATED, code_pb2.PERMISSION_DENIED)
 _CODE_NAMES: dict[int, str] = {number: name for name, number in code_pb2.Code.items()}
 
@@ -57,11 +57,11 @@ UNLIMITED = CallLimits(
 logger = logging.getLogger(__name__)
 Handler: TypeAlias = "grpc.RpcMethodHandler[Any, Any]"
 Admit = Callable[[str, Context], None]
-"""Takes the method and the context of a call; raises RequestError to refuse it."""
+"""Takes the method and the context of a call. Raises RequestError to refuse it."""
 
 
 class ErrorInterceptor(grpc.aio.ServerInterceptor):
-    """Surrounds every call of a port, of any service: no error leaves it except as a status that Lingon chose.
+    """An interceptor of every call of a port, of any service. All errors become a status that Lingon chose.
 
     gRPC would send the text of an error to the client, with the status UNKNOWN.
     """
@@ -73,17 +73,17 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         limits: Mapping[str, CallLimits] | None = None,
         on_slow: Callable[[Arrived], None] = lambda call: None,
     ) -> None:
-        """metrics: count the calls that end with a RequestError, by its reason, and the calls of each API key.
+        """metrics: for the calls that end with a RequestError, by its reason, and the calls of each API key.
 
         admit: raises RequestError for a call that must not be read
-        limits: of the calls of each service, by the start of its path; "" is for all others
+        limits: bounds of the calls of each service, by the prefix of its path; "" is for all others
         on_slow: see `OpenCalls`
         """
         self.call_log, self.admit, self._metrics = CallLog(logger), admit, metrics
         limits = {"": UNLIMITED, **(limits or {})}
         shared = {each: OpenCalls(each, on_slow) for each in limits.values()}
         self._open_calls = {start: shared[each] for start, each in limits.items()}
-        self._wrapped: dict[str, tuple[Handler, Handler]] = {}  # by method: a handler, and the same surrounded
+        self._wrapped: dict[str, tuple[Handler, Handler]] = {}  # by method: a handler, and its surrounded handler
         self._endings: set[asyncio.Task[None]] = set()
 
     async def intercept_service(
@@ -91,12 +91,12 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         continuation: Callable[[grpc.HandlerCallDetails], Awaitable[Handler | None]],
         handler_call_details: grpc.HandlerCallDetails,
     ) -> Handler | None:
-        """Return the handler of a call, surrounded; None for an unknown method, which gRPC answers itself."""
+        """Return the surrounded handler of a call, or None for an unknown method, which gRPC answers itself."""
         method = handler_call_details.method
         try:
             handler = await continuation(handler_call_details)
         except Exception as error:
-            # The method may be a name that the client made up.
+            # The client may have invented the name of the method.
             return self._wrap("", grpc.stream_stream_rpc_method_handler(_raising(error)))
         if handler is None:
             return None
@@ -106,7 +106,6 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         return known[1]
 
     def _wrap(self, method: str, handler: Handler) -> Handler:
-        """Return a handler whose calls are surrounded and counted."""
         calls = self._open_calls[max((start for start in self._open_calls if method.startswith(start)), key=len)]
         return _wrap(handler, self.beginning(method, calls), partial(self.admit, method))
 
@@ -117,7 +116,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         task.add_done_callback(self._endings.discard)
 
     def beginning(self, method: str, calls: OpenCalls) -> Callable[[Context], Call]:
-        """Return what makes that which surrounds a call of a method; calls: counts it."""
+        """Return the function that makes the Call of a method's call; calls: counts it."""
         return partial(Call, self, method, calls)
 
     def refusal(self, error: Exception, fields: dict[str, str]) -> status_pb2.Status:
@@ -125,7 +124,7 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         if self._metrics is not None and isinstance(error, RequestError):
             self._metrics.rejected.labels(error.reason).inc()
         status = _status_of(error, fields)
-        # gRPC keeps the error with its call in a cycle, and its frames keep the request and a model that was unloaded.
+        # gRPC keeps the error with its call in a cycle, and its frames keep the request and an unloaded model.
         traceback.clear_frames(error.__traceback__)
         return status
 
@@ -142,20 +141,20 @@ class ErrorInterceptor(grpc.aio.ServerInterceptor):
         await context.abort(grpc.StatusCode.UNIMPLEMENTED, "Method not found!", ())
 
     def count_other(self, code: int) -> None:
-        """Count a call that ended and is none of TranslationService."""
+        """Count a call that ended and does not belong to TranslationService."""
         if self._metrics is not None:
             self._metrics.other_requests.labels(_CODE_NAMES[code]).inc()
         self.count_key(code)
 
     def count_key(self, code: int) -> None:
-        """Count a call that ended for the API key that it was made with."""
+        """Count an ended call for its API key."""
         key = presented_key.get()
         if key is not None and self._metrics is not None:
             self._metrics.keys.ended(key.name, _CODE_NAMES[code])
 
 
 class CallInterceptor(ErrorInterceptor):
-    """Counts, times and traces the calls of TranslationService as well."""
+    """An interceptor that also counts, times and traces the calls of TranslationService."""
 
     def __init__(
         self,
@@ -182,7 +181,7 @@ class CallInterceptor(ErrorInterceptor):
         }
 
     def beginning(self, method: str, calls: OpenCalls) -> Callable[[Context], Call]:
-        """See ErrorInterceptor; a method that a client made up becomes no label."""
+        """See ErrorInterceptor. A method that a client invented becomes no label."""
         name = method.removeprefix(SERVICE)
         if name in METHODS and method.startswith(SERVICE):
             return partial(MeasuredCall, self, name, calls)
@@ -208,7 +207,7 @@ class CallInterceptor(ErrorInterceptor):
 
 
 class Call(OpenCall):
-    """Surrounds the work on one call, as a context manager that keeps the error for `abort`."""
+    """A context manager around the work on one call, which keeps the error for `abort`."""
 
     def __init__(self, interceptor: ErrorInterceptor, method: str, calls: OpenCalls, context: Context) -> None:
         """calls: counts the call when it receives its request."""
@@ -218,31 +217,31 @@ class Call(OpenCall):
         self._ids = {"request_id": request_id_of(self._metadata)}
         self._failure: status_pb2.Status | None = None
         self._refused = False
-        self._peer: str = context.peer()  # gRPC forgets that of a caller that left
-        self.charge: Charge | None = None  # for the request
+        self._peer: str = context.peer()  # gRPC forgets it when the caller disconnects
+        self.charge: Charge | None = None  # charge of its request
 
     def __enter__(self) -> None:
-        """Name the call in its trailing metadata."""
+        """Set the request id in the trailing metadata of the call."""
         self._context.set_trailing_metadata(((REQUEST_ID, self._ids["request_id"]),))
 
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, trace: TracebackType | None
     ) -> bool:
-        """Turn an error into the status of the call; returns whether `abort` has to end the call with it."""
+        """Convert an error to the status of the call, and return whether `abort` must end the call with it."""
         self.close()
         found = None if error is None else _cause_of(error)
         if self.charge is not None:
             self.charge.settle(found)
         if found is None:
             self._end(code_pb2.OK)
-        elif isinstance(found, grpc.aio.AbortError):  # the method has ended the call itself
+        elif isinstance(found, grpc.aio.AbortError):  # the method has already ended the call
             self._end(self._context.code().value[0])
         elif isinstance(found, Exception):
             fields = {"method": self._method, **self._ids, "caller": self.caller}
             self._failure = self._interceptor.refusal(found, fields)
             self._refused = _was_refused(found)
             self._end(self._failure.code)
-        else:  # the call was cancelled, or its coroutine is closed
+        else:  # the call was cancelled, or its coroutine was closed
             self._end(code_pb2.DEADLINE_EXCEEDED if is_late(self._context) else code_pb2.CANCELLED)
             if found is not error:
                 raise found from None
@@ -251,8 +250,8 @@ class Call(OpenCall):
     async def abort(self) -> None:
         """End the call with the status of its error.
 
-        This comes after the block, so that the error is no context of the one that gRPC raises, and after the call was
-        counted, so that a client that has the status finds the call in the metrics.
+        This runs after the block, so that the error is no context of gRPC's error. The call was counted before, so that
+        a client with the status finds the call in the metrics.
         """
         assert self._failure is not None
         await abort(self._context, ending_of(self._failure), self._ids["request_id"])
@@ -273,7 +272,7 @@ class Call(OpenCall):
             self._interceptor.call_log.record(_CODE_NAMES[code], **self._fields(code))
 
     def _fields(self, code: int) -> dict[str, str]:
-        """Return the ids of the call and the caller for the log; also the address if the caller was refused."""
+        """Return the ids of the call and the caller for the log, with the address if the caller was refused."""
         fields = {**self._ids, "caller": self.caller}
         if code in _REFUSED and self.caller != (address := address_of(self._peer, self._metadata)):
             fields["address"] = address.partition("/")[2]
@@ -281,7 +280,7 @@ class Call(OpenCall):
 
 
 class MeasuredCall(Call):
-    """Surrounds a call of TranslationService."""
+    """A context manager around a call of TranslationService, which also measures it."""
 
     def __init__(self, interceptor: CallInterceptor, method: str, calls: OpenCalls, context: Context) -> None:
         super().__init__(interceptor, method, calls, context)
@@ -303,18 +302,18 @@ class MeasuredCall(Call):
 
 
 def _was_refused(error: Exception) -> bool:
-    """Whether a call ended with this error before its work began, so that its duration is no time of an answer."""
+    """Return whether a call ended with this error before its work began, so that its duration is not observed."""
     begun = isinstance(error, _BEGUN) and not isinstance(error, NotBegun)
     return isinstance(error, RequestError) and not begun
 
 
 def _wrap(handler: Handler, begin: Callable[[Context], Call], admit: Callable[[Context], None]) -> Handler:
-    """Return a handler whose calls are surrounded and counted.
+    """Return a handler for surrounded and counted calls.
 
-    It reads requests itself: gRPC keeps the bytes of a request until its call ends, sets no limit to the time until a
-    request is whole, and ends a call whose bytes cannot be parsed with a status of its own.
+    It reads requests itself. gRPC keeps the bytes of a request until its call ends, does not limit the time until a
+    request is complete, and ends a call with invalid bytes with its own status.
 
-    admit: checks the caller, before anything of the call is read; raises RequestError
+    admit: checks the caller before anything of the call is read; raises RequestError
     """
     parse = handler.request_deserializer or bytes
     behaviour: Any = handler.unary_unary or handler.unary_stream or handler.stream_unary or handler.stream_stream
@@ -326,7 +325,7 @@ def _wrap(handler: Handler, begin: Callable[[Context], Call], admit: Callable[[C
             request = parsed_requests(call, parse) if streams else parsed(await call.receive(), parse)
             call.charge = charge(request)
             return await behaviour(request, context)
-        await call.abort()  # only a call that failed gets here: `call` has kept its error
+        await call.abort()  # reached only by a failed call, because `call` has caught its error
 
     async def stream(_: Any, context: Context) -> None:
         with (call := begin(context)):
@@ -337,7 +336,7 @@ def _wrap(handler: Handler, begin: Callable[[Context], Call], admit: Callable[[C
             if isawaitable(replies):  # the method writes its replies itself
                 await replies
                 return
-            # Closed here and at once: the garbage collector would let a cancelled call decode until it runs.
+            # Closed here, because otherwise a cancelled call would decode until the garbage collector runs.
             async with aclosing(replies):
                 async for reply in replies:
                     await _write(context, reply)
@@ -352,7 +351,7 @@ def _wrap(handler: Handler, begin: Callable[[Context], Call], admit: Callable[[C
 async def _write(context: Context, reply: bytes) -> None:
     """Write one reply of a stream.
 
-    A call that is cancelled in the middle of a message gets no status, because a status cannot overtake a message.
+    A call that is cancelled during a message gets no status, because a status cannot overtake a message.
     """
     try:
         await context.write(reply)
@@ -361,8 +360,8 @@ async def _write(context: Context, reply: bytes) -> None:
 
 
 def _cause_of(error: BaseException) -> BaseException:
-    """Return why a call was cut short: its caller left, its model was unloaded, or it reached a limit."""
-    if isinstance(error, grpc.aio.InternalError):  # a reply cannot be sent, because the caller left
+    """Return the cause of a cancelled call: its caller disconnected, its model was unloaded, or it reached a limit."""
+    if isinstance(error, grpc.aio.InternalError):  # a reply cannot be sent, because the caller disconnected
         return asyncio.CancelledError()
     if not isinstance(error, asyncio.CancelledError):
         return error
@@ -383,10 +382,10 @@ def _raising(error: Exception) -> Any:
 
 
 def _status_of(error: Exception, fields: dict[str, str]) -> status_pb2.Status:
-    """Return the status of an error. An unexpected one is logged, and nothing of it is in the status."""
+    """Return the status of an error. An unexpected error is logged, and the status has nothing of it."""
     if isinstance(error, RequestError):
         return to_status(error)
-    if isinstance(error, NotImplementedError):  # a method of a service that gRPC brings
+    if isinstance(error, NotImplementedError):  # a method of one of gRPC's own services
         return status_pb2.Status(code=code_pb2.UNIMPLEMENTED, message="the method is not implemented")
     fault(logger, "a call failed", error, **fields)
     message = f"internal error; the server's log has its cause under request id {fields['request_id']}"

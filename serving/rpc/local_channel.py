@@ -1,8 +1,8 @@
-"""A channel to the gRPC services of this process, without a connection: a call is a task of the event loop.
+"""A channel to the gRPC services of this process without a connection. A call is a task of the event loop.
 
-The calls pass what the calls of a port pass: arrival, interceptors, limits, deadlines, metrics. What is left out is
-gRPC's core, with its threads and its wake-ups. Messages of TranslationService are not serialised: the service gets the
-message of its caller, and the caller gets that of the service. Neither changes a message that it has sent.
+The calls pass arrival, interceptors, limits, deadlines and metrics like the calls of a port. They do not pass gRPC's
+core with its threads and its wake-ups. Messages of TranslationService are not serialised: service and caller get each
+other's message objects. Neither changes a message after it was sent.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from lingon.serving.auth.callers import OWN_GATEWAY
 from lingon.serving.rpc.calls import SERVICE
 from lingon.serving.rpc.grpc_server import Services
 
-WRITTEN = 16  # replies of a stream that wait to be read, until the method waits
+WRITTEN = 16  # replies of a stream that wait to be read; the method then waits
 
 Trailers = tuple[tuple[str, str | bytes], ...]
 Serialise = Callable[[Any], bytes]
@@ -37,7 +37,7 @@ class _Details(NamedTuple):
 
 
 class _End(NamedTuple):
-    """How a call ended; reply: of a unary call that succeeded."""
+    """The end of a call; reply: set for a successful unary call."""
 
     code: grpc.StatusCode
     message: str = ""
@@ -45,7 +45,7 @@ class _End(NamedTuple):
     reply: Any = None
 
     def error(self) -> grpc.aio.AioRpcError:
-        """Return the error that a client of a connection gets."""
+        """Return the error that a client of a connection would get."""
         return grpc.aio.AioRpcError(self.code, Metadata(), Metadata(*self.trailers), self.message)
 
 
@@ -55,7 +55,7 @@ _FAILED = _End(grpc.StatusCode.INTERNAL, "internal error")
 
 
 class _Caller:
-    """What is known of a call before its request: the part of grpc.aio.ServicerContext that decides on its arrival."""
+    """A call before its request: the part of grpc.aio.ServicerContext that is needed on its arrival."""
 
     def __init__(self, timeout: float | None, metadata: Trailers) -> None:
         self._loop, self._metadata = asyncio.get_running_loop(), metadata
@@ -75,9 +75,9 @@ class _Caller:
 
 
 class _Call(_Caller):
-    """One call: what its method sees, which is the part of grpc.aio.ServicerContext that this server uses, and its end.
+    """One call: the part of grpc.aio.ServicerContext that this server uses, and the end of the call.
 
-    ended: an _End; replies: those of a stream, then None
+    ended: an _End; replies: of a stream, then None
     """
 
     def __init__(self, request: Any, timeout: float | None, metadata: Trailers) -> None:
@@ -93,12 +93,11 @@ class _Call(_Caller):
         self._timer = None if self._deadline is None else self._loop.call_at(self._deadline, self.stop, _LATE)
 
     def run(self, work: Any) -> asyncio.Task[None]:
-        """Run the method in a task."""
         self._task = self._loop.create_task(work)
         return self._task
 
     def finish(self, end: _End) -> None:
-        """End the call for its client, if nothing else has."""
+        """End the call for its client, unless it has already ended."""
         if self.ended.done():
             return
         if self._timer is not None:
@@ -114,7 +113,7 @@ class _Call(_Caller):
             self._task.cancel()
 
     async def next_reply(self) -> Any:
-        """Return the next reply of a stream; None after the last."""
+        """Return the next reply of a stream, or None after the last one."""
         assert self.replies is not None
         reply = await self.replies.get()
         self._room.release()
@@ -128,17 +127,16 @@ class _Call(_Caller):
         return grpc.aio.EOF if request is None else request
 
     async def write(self, reply: Any) -> None:
-        """Send a reply of a stream."""
         assert self.replies is not None
         await self._room.acquire()
         self.replies.put_nowait(self.written(reply))
 
     def written(self, reply: Any) -> Any:
-        """Return a reply as its reader gets it."""
+        """Return a reply in the form for its reader."""
         return reply if self.serialise is None else self.serialise(reply)
 
     async def abort(self, code: grpc.StatusCode, message: str = "", trailers: Trailers = ()) -> None:
-        """End the call with an error; always raises."""
+        """End the call with an error. Always raises."""
         self._code = code
         self.finish(_End(code, message, tuple(trailers) or self._trailers))
         raise grpc.aio.AbortError("the method ended the call")
@@ -151,7 +149,7 @@ class _Call(_Caller):
 
 
 class LocalChannel:
-    """Has the methods of grpc.aio.Channel that stubs call. Belongs to the event loop."""
+    """The methods of grpc.aio.Channel that stubs call. Belongs to the event loop."""
 
     def __init__(self, services: Services, received: Callable[[], None]) -> None:
         """received: called for each call, because gRPC itself does not count it."""
@@ -161,19 +159,19 @@ class LocalChannel:
     def unary_unary(
         self, path: str, request_serializer: Serialise, response_deserializer: Parse, **_: Any
     ) -> Callable[..., Awaitable[Any]]:
-        """Return what calls a method that has one reply."""
+        """Return the function that calls a method with one reply."""
         return partial(self._call, path, *_conversions(path, request_serializer, response_deserializer))
 
     def unary_stream(
         self, path: str, request_serializer: Serialise, response_deserializer: Parse, **_: Any
     ) -> Callable[..., LocalStream]:
-        """Return what calls a method whose replies are a stream."""
+        """Return the function that calls a method with a stream of replies."""
         return partial(LocalStream, self.begin, path, *_conversions(path, request_serializer, response_deserializer))
 
     def refusal(self, path: str, *, timeout: float | None, metadata: Trailers) -> RequestError | None:
         """Return the error of a call that would be refused now, whatever its request is, and count it as received.
 
-        None if it might be done: then it may be made.
+        Returns None if it might be served. The call may then be made.
         """
         error = self._services.refusal(path, _Caller(timeout, metadata))  # type: ignore[arg-type]
         if error is not None:
@@ -181,7 +179,6 @@ class LocalChannel:
         return error
 
     async def close(self) -> None:
-        """End all calls."""
         for call in tuple(self._open):
             call.stop(_CANCELLED)
 
@@ -207,7 +204,7 @@ class LocalChannel:
         return parse(end.reply)
 
     async def begin(self, path: str, call: _Call) -> None:
-        """Let a call arrive as one on a port does: it is started, refused, or waits to be read."""
+        """Process the arrival of a call as on a port: it is started, refused, or waits to be read."""
         self._received()
         self._open.add(call)
         call.ended.add_done_callback(lambda _: self._open.discard(call))
@@ -217,7 +214,7 @@ class LocalChannel:
                 await ending
 
     async def _serve(self, path: str, call: _Call) -> None:
-        """Run the method of a call to its end; every end is told to the client."""
+        """Run the method of a call to its end. The client gets every end."""
         try:
             handler: Any = await self._handler(path, call, 0)
             call.serialise = None if path.startswith(SERVICE) else handler.response_serializer
@@ -228,29 +225,29 @@ class LocalChannel:
                 reply = await handler.stream_unary(None, call)
                 call.finish(_End(grpc.StatusCode.OK, reply=call.written(reply)))
         except grpc.aio.AbortError:
-            call.finish(_FAILED)  # for a method that ended without a status; else it has ended already
+            call.finish(_FAILED)  # for a method that ended without a status; no effect on an ended call
         except asyncio.CancelledError:
             call.finish(_CANCELLED)
             raise
-        except Exception:  # the interceptors let none pass; the client must not wait for its deadline
+        except Exception:  # not reached, but the client must not wait for its deadline
             call.finish(_FAILED)
             raise
 
-    async def _handler(self, path: str, call: _Call, place: int) -> Any:
-        """Return the handler of a call as the interceptors from this place on give it."""
+    async def _handler(self, path: str, call: _Call, index: int) -> Any:
+        """Return the handler of a call from the interceptors with this index or a higher one."""
         interceptors = self._services.interceptors
-        if place == len(interceptors):
+        if index == len(interceptors):
             return self._services.handlers[path]
 
         async def following(_: Any) -> Any:
-            return await self._handler(path, call, place + 1)
+            return await self._handler(path, call, index + 1)
 
         details: Any = _Details(path, call.invocation_metadata())
-        return await interceptors[place].intercept_service(following, details)
+        return await interceptors[index].intercept_service(following, details)
 
 
 def _conversions(path: str, serialise: Serialise, parse: Parse) -> tuple[Convert, Convert]:
-    """Return what is done with the request and with the replies of a method: nothing if both sides have its types."""
+    """Return the conversions of request and replies of a method. They do nothing if both sides have its types."""
     return (_as_is, _as_is) if path.startswith(SERVICE) else (serialise, parse)
 
 

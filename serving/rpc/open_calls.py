@@ -1,6 +1,6 @@
-"""The calls that a port has open at once: how many, for how long, and what their requests hold.
+"""The calls that a port has open at once: their number, their duration, and the bytes of their requests.
 
-Memory is bounded by these limits and not by the number of callers. `admission` decides; this counts, and acts.
+These limits bound the memory for any number of callers. `admission` decides, and this module counts and acts.
 """
 
 from __future__ import annotations
@@ -18,20 +18,20 @@ from lingon.machine import usable_cores
 from lingon.serving.event_loop import IdleTime
 from lingon.serving.models.inflight import Arrived, arrived
 from lingon.serving.rpc.admission import (
-    LOOKS_TO_REFUSE,
+    CHECKS_TO_REFUSE,
     SMALL_BYTES,
     CallLimits,
     Reading,
+    caller_to_evict,
     refused_for_its_size,
-    that_gives_way,
     while_arriving,
 )
 from lingon.serving.rpc.calls import Context as CallContext
 
-SLOW_SECONDS = 0.1  # seconds after which a request that is not whole is refused, if the slow ones are too many
-LOOKS = 4  # looks at the requests that are not whole in SLOW_SECONDS; a busy event loop delays a look and adds none
-IDLE_SHARE = 0.2  # of the time between two looks: with less idle time a look does not count, since gRPC may lack a core
-UNCOUNTED_LOOKS = 16  # looks at one request that may not count
+SLOW_SECONDS = 0.1  # seconds; an incomplete request is then refused if too many requests are slow
+CHECKS = 4  # checks of the incomplete requests in SLOW_SECONDS; a busy event loop delays a check and adds none
+IDLE_SHARE = 0.2  # share of idle time; with less a check does not count, because gRPC may lack a core
+UNCOUNTED_CHECKS = 16  # checks of one request that may not count
 CANCEL_SECONDS = 0.05  # seconds for the cancellation of a call to arrive after the end of its requests
 
 
@@ -43,19 +43,19 @@ class OpenCalls:
         self.limits, self.count, self.slow, self.held_bytes = limits, 0, 0, 0
         self._on_slow, self._cores = on_slow, usable_cores()
         self._by_caller: dict[str, dict[OpenCall, None]] = {}  # newest last
-        self._arriving: dict[OpenCall, None] = {}  # calls whose request is not whole; newest last
-        self._idle: IdleTime | None = None  # since the last look at them; None while there are none
+        self._arriving: dict[OpenCall, None] = {}  # calls with an incomplete request; newest last
+        self._idle: IdleTime | None = None  # since the last check; None without incomplete requests
 
     @property
     def receiving(self) -> int:
-        """Open calls whose request has not arrived whole."""
+        """The number of open calls with an incomplete request."""
         return len(self._arriving)
 
     def add(self, call: OpenCall) -> None:
-        """Open a call; raises TooManyCalls unless a caller with more calls can give way."""
+        """Open a call. Raises TooManyCalls unless a call of a caller with more calls can be evicted."""
         if self.count >= self.limits.max_calls:
             error = TooManyCalls(f"{self.count} calls are open, and no more are allowed; try again")
-            heaviest = that_gives_way(self._by_caller, call.caller)
+            heaviest = caller_to_evict(self._by_caller, call.caller)
             if heaviest is None:
                 raise error
             newest = next(reversed(self._by_caller[heaviest]))
@@ -65,7 +65,7 @@ class OpenCalls:
         self.count += 1
 
     def discard(self, call: OpenCall) -> None:
-        """Close a call; a call that gave way, or was never opened, is closed already."""
+        """Close a call. A call that was evicted, or never opened, is already closed."""
         calls = self._by_caller.get(call.caller)
         if calls is None or call not in calls:
             return
@@ -79,18 +79,18 @@ class OpenCalls:
             self.slow -= 1
 
     def expect(self, call: OpenCall) -> None:
-        """Look at the request of a call until it is whole."""
+        """Check the request of a call until it is complete."""
         self._arriving[call] = None
         if self._idle is None:
             self._idle = IdleTime(self._cores)
-            self._look_soon()
+            self._check_soon()
 
     def forget(self, call: OpenCall) -> None:
-        """Look at the request of a call no longer: the call is being ended."""
+        """Stop the checks of a call that is being ended."""
         self._arriving.pop(call, None)
 
     def hold(self, call: OpenCall, size: int) -> None:
-        """Count the bytes of a whole request until its call ends; raises InvalidRequest or TooManyCalls."""
+        """Count the bytes of a complete request until its call ends. Raises InvalidRequest or TooManyCalls."""
         self._arriving.pop(call, None)
         if call.is_slow:
             call.is_slow, self.slow = False, self.slow - 1
@@ -107,37 +107,37 @@ class OpenCalls:
             call.held_bytes = size
             self.held_bytes += size
 
-    def _look_soon(self) -> None:
-        # In a context of its own: a look is no part of the call that happens to start it.
-        asyncio.get_running_loop().call_later(SLOW_SECONDS / LOOKS, self._look, context=Context())
+    def _check_soon(self) -> None:
+        # In a separate context, because a check does not belong to the call that happens to start it.
+        asyncio.get_running_loop().call_later(SLOW_SECONDS / CHECKS, self._check_arriving, context=Context())
 
-    def _look(self) -> None:
-        """Look at the calls whose request is not whole, the oldest first; end those that have to end."""
+    def _check_arriving(self) -> None:
+        """Check the calls with incomplete requests, the oldest first, and end those that have to end."""
         if not self._arriving:
             self._idle = None
             return
-        assert self._idle is not None, "there are calls to look at"
-        self._look_soon()
+        assert self._idle is not None, "there are calls to check"
+        self._check_soon()
         elapsed, idle = self._idle.take()
         for call in tuple(self._arriving):
-            if idle < IDLE_SHARE * elapsed and call.uncounted < UNCOUNTED_LOOKS:
-                call.uncounted += 1  # it keeps its place: gRPC buffers what unfinished requests send
+            if idle < IDLE_SHARE * elapsed and call.uncounted < UNCOUNTED_CHECKS:
+                call.uncounted += 1  # it keeps its slot, because gRPC buffers the bytes of incomplete requests
             else:
-                self._look_at(call)
+                self._check_request(call)
 
-    def _look_at(self, call: OpenCall) -> None:
-        call.looks += 1
-        if call.looks == LOOKS_TO_REFUSE and call.arrived is not None:
+    def _check_request(self, call: OpenCall) -> None:
+        call.checks += 1
+        if call.checks == CHECKS_TO_REFUSE and call.arrived is not None:
             self._on_slow(call.arrived)
         own = sum(each.is_slow for each in self._by_caller[call.caller])
         now = asyncio.get_running_loop().time()
         reading = while_arriving(
-            call.looks, now - call.since, slow=call.is_slow, all_slow=self.slow, own_slow=own, limits=self.limits
+            call.checks, now - call.since, slow=call.is_slow, all_slow=self.slow, own_slow=own, limits=self.limits
         )
-        if reading is Reading.SLOW:  # others are not kept waiting by a request that arrives slowly
+        if reading is Reading.SLOW:  # a slow request must not delay others
             call.is_slow, self.slow = True, self.slow + 1
             if call.arrived is not None:
-                call.arrived.leave_place()
+                call.arrived.leave_slot()
         elif reading is Reading.REFUSE:
             call.end(TooManyCalls(f"{self.slow} requests arrive slowly, and no more are allowed; try again"))
         elif reading is Reading.EXPIRE:
@@ -147,16 +147,16 @@ class OpenCalls:
 class OpenCall:
     """One call from its start to `close`, in the task of the call.
 
-    If a limit ends the call, its task is cancelled; `limit_of` returns the error of such a cancellation.
+    If a limit ends the call, its task is cancelled. `limit_of` returns the error of such a cancellation.
     """
 
     def __init__(self, calls: OpenCalls, context: CallContext, caller: str) -> None:
-        """Count nothing yet: a call without a valid API key receives nothing, and takes no place of another call."""
+        """Count nothing yet, because a call without a valid API key gets no slot."""
         self.caller, self.arrived = caller, arrived.get()
-        self.held_bytes = 0  # of its whole request, if that is large
+        self.held_bytes = 0  # bytes of its complete request, if it is large
         self.since = 0.0  # when it was opened
-        self.looks = self.uncounted = 0  # at its request, while that is not whole
-        self.is_slow = False  # whether its request arrives slowly, so that it has left its place
+        self.checks = self.uncounted = 0  # checks of its request while it is incomplete
+        self.is_slow = False  # whether its request arrives slowly and it has left its slot
         self._calls, self._context = calls, context
         self._reading = False
         self._task: asyncio.Task[Any] | None = None
@@ -169,7 +169,7 @@ class OpenCall:
         self._calls.discard(self)
 
     async def receive(self) -> bytes | Message:
-        """Open the call and return its only request; raises RequestError."""
+        """Open the call and return its only request. Raises RequestError."""
         self._open()
         self._calls.expect(self)
         self._reading = True
@@ -178,7 +178,7 @@ class OpenCall:
         finally:
             self._reading = False
         if self.arrived is not None:
-            self.arrived.leave_place()
+            self.arrived.leave_slot()
         if raw is grpc.aio.EOF:
             await asyncio.sleep(CANCEL_SECONDS)
             raise InvalidRequest("request", "the call has no request")
@@ -186,7 +186,7 @@ class OpenCall:
         return raw  # type: ignore[no-any-return]
 
     async def receive_all(self) -> AsyncIterator[bytes | Message]:
-        """Open the call and yield its requests; raises RequestError."""
+        """Open the call and yield its requests. Raises RequestError."""
         self._open()
         while True:
             self._reading = True
@@ -227,19 +227,19 @@ class OpenCall:
 
 
 def limit_of(error: asyncio.CancelledError) -> RequestError | None:
-    """Return the error of a call that `OpenCall.end` cancelled; None if its caller cancelled it."""
+    """Return the error of a call that `OpenCall.end` cancelled, or None if its caller cancelled it."""
     found = error.args[0] if error.args else None
     return found if isinstance(found, RequestError) else None
 
 
 async def parsed_requests(opened: OpenCall, parse: Callable[[bytes], Any]) -> AsyncIterator[Any]:
-    """Yield the messages of a call; raises InvalidRequest if the bytes of one are none."""
+    """Yield the messages of a call. Raises InvalidRequest for invalid bytes."""
     async for raw in opened.receive_all():
         yield parsed(raw, parse)
 
 
 def parsed(raw: bytes | Message, parse: Callable[[bytes], Any]) -> Any:
-    """Return the message of a call; raises InvalidRequest if the bytes are none."""
+    """Return the message of a call. Raises InvalidRequest for invalid bytes."""
     if isinstance(raw, Message):
         return raw
     try:

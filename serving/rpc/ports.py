@@ -31,33 +31,33 @@ from lingon.serving.rpc.interceptors import CallInterceptor, ErrorInterceptor
 from lingon.serving.rpc.standard_services import V1, V1ALPHA
 from lingon.serving.settings import HELD_BYTES, HTTP_CONNECTIONS, LOOPBACK, SLOW_BYTES, Settings
 
-SPARE_FILES = 256  # that are no connections: graphs, libraries, logs, health checks
+SPARE_FILES = 256  # files beside connections: graphs, libraries, logs, health checks
 PENDING = 10_000
-"""Calls that gRPC holds until the event loop takes them; above this number it drops calls of any caller. As many may
-wait to be read afterwards.
+"""Calls that gRPC holds until the event loop accepts them. Above this number it drops calls of any caller. As many may
+then wait to be read.
 
-gRPC's default of 1,000 is 0.2 s of work, which a flood of calls that are started and reset fills at once. A limit on
-the calls of one connection (`grpc.max_concurrent_streams`) stops such a flood too, but then two thirds of 1,000 calls
+gRPC's default of 1,000 is 0.2 s of work. A flood of calls that are started and reset reaches it at once. A limit on the
+calls of one connection (`grpc.max_concurrent_streams`) also stops such a flood, but then two thirds of 1,000 calls
 that one client starts at once end with UNAVAILABLE. MAX_CALLS bounds the calls of all connections instead.
 """
 
-MAX_CONNECTIONS = 8192  # to a gRPC port at once; above it new ones are closed
-MAX_CALL_SECONDS = 600.0  # seconds that a call lasts at most, with or without a deadline
-MAX_CALLS = 2048  # calls open at once, health and reflection not counted
+MAX_CONNECTIONS = 8192  # connections to a gRPC port; above it new ones are closed
+MAX_CALL_SECONDS = 600.0  # seconds; longest duration of a call, with or without a deadline
+MAX_CALLS = 2048  # open calls, without health and reflection
 RECEIVE_SECONDS = 30.0  # seconds for a request to arrive whole
-IDLE_SECONDS = 900.0  # seconds without a call after which a connection is closed
+IDLE_SECONDS = 900.0  # seconds without a call until a connection is closed
 WATCH_SECONDS = 0.25  # seconds between two checks of the files of keys and certificates
 HEALTH_BYTES = 4096  # bytes of a health or reflection request
 ADMIN_BYTES = 65_536  # bytes of a request of the admin port, which holds a path or a name
 HANDSHAKE_SECONDS = 20  # seconds for a new connection to begin HTTP/2
-SILENT_SECONDS = 60  # seconds without a sign of a client after which it is pinged
+SILENT_SECONDS = 60  # seconds without data of a client until it is pinged
 PING_SECONDS = 20  # seconds for it to answer; gRPC's default is a minute
 
-SLOW_CALLS = 32  # calls at once whose request arrives slowly, if their requests take at most SLOW_BYTES
+SLOW_CALLS = 32  # calls with slow requests, if their requests have at most SLOW_BYTES
 
 HEALTH_CALLS = CallLimits(kind="health", max_calls=1024, max_seconds=60, receive_seconds=5, request_bytes=HEALTH_BYTES)
 WATCH_CALLS = CallLimits(kind="watch", max_calls=1024, max_seconds=None, receive_seconds=5, request_bytes=HEALTH_BYTES)
-"""Watch calls of the health service last as long as their clients want, and must not keep out its other calls."""
+"""Watch calls of the health service last as long as their clients want, and must not exclude its other calls."""
 
 REFLECTION_CALLS = CallLimits(
     kind="reflection", max_calls=32, max_seconds=60, receive_seconds=5, request_bytes=HEALTH_BYTES
@@ -68,7 +68,7 @@ logger = logging.getLogger(__name__)
 
 
 def call_limits(settings: Settings) -> dict[str, CallLimits]:
-    """Return the limits of the calls of each service, by the start of its path; "" is for all others."""
+    """Return the limits of the calls of each service, by the prefix of its path. "" is for all others."""
     calls = CallLimits(
         kind="translation",
         max_calls=MAX_CALLS,
@@ -84,7 +84,7 @@ def call_limits(settings: Settings) -> dict[str, CallLimits]:
 
 
 def allow_many_files() -> None:
-    """Raise the limit of open files to the maximum: each connection is a file, and the usual limit is 1,024."""
+    """Raise the limit of open files to the maximum, because each connection is a file and the usual limit is 1,024."""
     soft, hard = resource.getrlimit(resource.RLIMIT_NOFILE)
     try:
         resource.setrlimit(resource.RLIMIT_NOFILE, (hard, hard))
@@ -93,23 +93,23 @@ def allow_many_files() -> None:
 
 
 class Connections(NamedTuple):
-    """Connections that the ports take at once."""
+    """Bounds of the connections to the ports."""
 
     grpc: int
     http: int
 
 
 def most_connections() -> Connections:
-    """Return how many connections the ports take at most."""
+    """Return the largest bounds of the connections."""
     return Connections(MAX_CONNECTIONS, HTTP_CONNECTIONS)
 
 
 def fitting_connections(*, http: bool) -> Connections:
-    """Return how many connections the limit of open files allows, up to the most; logs a warning if it is fewer.
+    """Return the connections that fit in the limit of open files, and log a warning if they are fewer than the most.
 
-    Without a file for its next connection a port answers nobody, and health checks neither.
+    Without a file for its next connection a port answers no client and no health check.
 
-    http: whether there is a port of HTTP
+    http: whether there is an HTTP port
     """
     most = most_connections()
     files, total = resource.getrlimit(resource.RLIMIT_NOFILE)[0], most.grpc + (most.http if http else 0)
@@ -123,14 +123,14 @@ def fitting_connections(*, http: bool) -> Connections:
 
 
 class PortSecurity:
-    """What the ports of a server require of their callers: TLS, a client certificate, an API key."""
+    """The checks of a server's ports for their callers: TLS, client certificates, API keys."""
 
     def __init__(self, settings: Settings, metrics: Metrics) -> None:
-        """Read the files of keys and certificates; raises SettingsError."""
+        """Read the files of keys and certificates. Raises SettingsError."""
         grace = settings.credential_grace_seconds
         self._keys = ApiKeyFile(settings.api_keys, grace=grace, usage=metrics.keys) if settings.api_keys else None
         self._tls = TlsFiles(settings) if settings.tls_certificate is not None else None
-        self.admit = CertificateCheck(self._tls, settings.tls_client_names).check  # of the calls of all ports
+        self.admit = CertificateCheck(self._tls, settings.tls_client_names).check  # for the calls of all ports
         self._show_files(metrics)
         hosts = [settings.host]
         hosts += [settings.admin_host] if settings.admin_port is not None else []
@@ -144,17 +144,17 @@ class PortSecurity:
             )
 
     def credentials(self) -> grpc.ServerCredentials | None:
-        """Return the credentials of one port; every port needs its own, because gRPC reloads the files for each."""
+        """Return the credentials of one port. Every port needs its own, because gRPC reloads the files for each."""
         return self._tls.credentials() if self._tls is not None else None
 
     async def watch_files(self) -> None:
-        """Check the files without end: an unusable file has to be in the metrics before the next call."""
+        """Check the files without end, because the metrics must show an unusable file before the next call."""
         while True:
             await asyncio.sleep(WATCH_SECONDS)
             self.check_files()
 
     def check_files(self) -> None:
-        """Reload the files that changed; never raises."""
+        """Reload the files that changed. Never raises."""
         try:
             for files in (self._keys, self._tls):
                 if files is not None:
@@ -163,7 +163,7 @@ class PortSecurity:
             fault(logger, "the files of keys and certificates were not checked", error)
 
     def _show_files(self, metrics: Metrics) -> None:
-        """Have the metrics read the state of the files at every scrape."""
+        """Let the metrics read the state of the files at every scrape."""
         if self._keys is not None:
             _show_state(metrics, self._keys.file)
         if self._tls is not None:
@@ -174,9 +174,9 @@ class PortSecurity:
     def interceptors(
         self, *, admin: bool = False, defaults_of: DefaultsOf = lambda request: [NO_DEFAULTS]
     ) -> list[grpc.aio.ServerInterceptor]:
-        """Return the interceptors that check the callers of a port; admin: of the admin port.
+        """Return the interceptors that check the callers of a port; admin: whether it is the admin port.
 
-        defaults_of: returns the default options of the model that serves a request, for quotas
+        defaults_of: returns the default options of the model of a request, for quotas
         """
         if self._keys is None:
             return []
@@ -200,8 +200,8 @@ def grpc_server(
 ) -> grpc.aio.Server:
     """Return a server without services and ports.
 
-    max_message_bytes: size of the largest request; connections: to the port at once
-    shedder: refuses calls before they are read; the first interceptor is a CallInterceptor then
+    max_message_bytes: size of the largest request; connections: bound of the connections to the port
+    shedder: refuses calls before they are read; the first interceptor must then be a CallInterceptor
     """
     (errors,) = (each for each in interceptors if isinstance(each, ErrorInterceptor))
     key_checks = [each for each in interceptors if isinstance(each, ApiKeyInterceptor)]
@@ -218,11 +218,11 @@ def grpc_server(
         ("grpc.max_allowed_incoming_connections", connections),
         ("grpc.max_connection_idle_ms", int(IDLE_SECONDS * 1000)),  # clients reconnect with their next call
         ("grpc.server_handshake_timeout_ms", HANDSHAKE_SECONDS * 1000),
-        ("grpc.keepalive_time_ms", SILENT_SECONDS * 1000),  # these three find clients that vanished silently
+        ("grpc.keepalive_time_ms", SILENT_SECONDS * 1000),  # these three find clients that disappeared silently
         ("grpc.keepalive_timeout_ms", PING_SECONDS * 1000),  # for the machine of the client to acknowledge data
         ("grpc.http2.ping_timeout_ms", PING_SECONDS * 1000),  # for the client to answer
         ("grpc.http2.min_ping_interval_without_data_ms", 10_000),
-        ("grpc.keepalive_permit_without_calls", 1),  # otherwise these three hold only while a call runs
+        ("grpc.keepalive_permit_without_calls", 1),  # otherwise these three apply only during a call
         ("grpc.server.max_pending_requests", PENDING),
         ("grpc.server.max_pending_requests_hard_limit", 2 * PENDING),
     ]
@@ -242,7 +242,7 @@ def grpc_server(
 def bind(
     server: grpc.aio.Server, host: str, port: int, credentials: grpc.ServerCredentials | None = None, flag: str = "port"
 ) -> int:
-    """Listen on an address; returns the port, which is a free one if `port` is 0.
+    """Listen on an address and return the port. With `port` 0 it is a free one.
 
     flag: the setting to change if the port is taken
     """
@@ -257,7 +257,7 @@ def bind(
 
 
 def _why_not(host: str, port: int, prefix: str) -> str:
-    """Why an address cannot be listened on, which gRPC does not say; prefix: of the flags of the port."""
+    """Return why an address cannot be bound, which gRPC does not report; prefix: start of the port's flags."""
     try:
         family, kind, protocol, _, address = socket.getaddrinfo(host, port, type=socket.SOCK_STREAM)[0]
         with socket.socket(family, kind, protocol) as probe:

@@ -1,4 +1,4 @@
-"""The gRPC service: it admits a request, finds its model, and leaves the rest to the model's Translator."""
+"""The gRPC service: it admits a request, finds its model, and passes it to the model's Translator."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ from lingon.serving.observability.metrics import Metrics, TextOutcomes
 from lingon.serving.observability.tracing import current
 from lingon.serving.rpc.calls import Context, deadline_of, is_late
 from lingon.serving.translation.detection import Detector
-from lingon.serving.translation.pivot import Leg, joined
+from lingon.serving.translation.pivot import Hop, joined
 from lingon.serving.translation.translator import stream_message
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
@@ -25,19 +25,18 @@ Request = pb.TranslateRequest | pb.TranslateStreamRequest | pb.ScoreRequest
 
 
 class TranslationService(pb_grpc.TranslationServiceServicer):
-    """Answers while the gate is open."""
+    """The methods of TranslationService, available while the gate is open."""
 
     def __init__(
         self, gate: AdmissionGate, metrics: Metrics, max_texts: int, catalog: Callable[[], Catalog[ServedModel]]
     ) -> None:
         """max_texts: texts or pairs of one request; catalog: returns the models that are served now."""
         self._gate, self._metrics, self._max_texts, self._catalog = gate, metrics, max_texts, catalog
-        self._detected: tuple[Catalog[ServedModel], Detector] | None = None  # for the catalog that it was made of
+        self._detected: tuple[Catalog[ServedModel], Detector] | None = None  # a catalog and its detector
 
     async def Translate(self, request: pb.TranslateRequest, context: Context) -> pb.TranslateResponse:
-        """See the proto file."""
-        with self._admitted(request, "texts", len(request.texts), context) as (legs, texts):
-            translator, answered = joined(legs)
+        with self._admitted(request, "texts", len(request.texts), context) as (hops, texts):
+            translator, answered = joined(hops)
             response = await translator.translate(request, deadline_of(context), caller_of(context))
             answered(response.results)
             texts.ended([result.status.code for result in response.results])
@@ -46,9 +45,8 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
     async def TranslateStream(
         self, request: pb.TranslateStreamRequest, context: Context
     ) -> AsyncIterator[pb.TranslateStreamResponse]:
-        """See the proto file."""
-        with self._admitted(request, "texts", len(request.texts), context) as (legs, texts):
-            translator, answered = joined(legs)
+        with self._admitted(request, "texts", len(request.texts), context) as (hops, texts):
+            translator, answered = joined(hops)
             options = translator.resolve(request.options, request.text)
             yield pb.TranslateStreamResponse(start=translator.start(options))
             stream = translator.stream(request, options, deadline_of(context), caller_of(context))
@@ -61,14 +59,12 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
                     yield message
 
     async def Score(self, request: pb.ScoreRequest, context: Context) -> pb.ScoreResponse:
-        """See the proto file."""
-        with self._admitted(request, "pairs", len(request.pairs), context) as (legs, texts):
-            response = await legs[0].translator.score(request, deadline_of(context), caller_of(context))
+        with self._admitted(request, "pairs", len(request.pairs), context) as (hops, texts):
+            response = await hops[0].translator.score(request, deadline_of(context), caller_of(context))
             texts.ended([result.status.code for result in response.results])
             return response
 
     async def ListModels(self, request: pb.ListModelsRequest, context: Context) -> pb.ListModelsResponse:
-        """See the proto file."""
         self._gate.check()
         models = [entry.model.translator.describe() for entry in self._catalog().entries]
         return pb.ListModelsResponse(
@@ -76,7 +72,6 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
         )
 
     async def DetectLanguages(self, request: pb.DetectLanguagesRequest, context: Context) -> pb.DetectLanguagesResponse:
-        """See the proto file."""
         self._gate.check()
         self._check_count("texts", len(request.texts))
         return await self._detector().detect_all(request, TimeSlice(caller_of(context)))
@@ -96,10 +91,10 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
     @contextmanager
     def _admitted(
         self, request: Request, field: str, count: int, context: Context
-    ) -> Iterator[tuple[Sequence[Leg], TextOutcomes]]:
-        """Admit a request: yield its model, which stays loaded inside the block, and the counter of its texts.
+    ) -> Iterator[tuple[Sequence[Hop], TextOutcomes]]:
+        """Admit a request. Yields its model, which stays loaded inside the block, and the counter of its texts.
 
-        Texts whose languages no model translates have two models, see `Catalog.route`.
+        A language pair without a model has two models, see `Catalog.route`.
         """
         with self._metrics.count_texts(count, partial(is_late, context)) as texts:
             self._gate.check()
@@ -107,14 +102,13 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
             wanted = request.model, request.source_language_code, request.target_language_code
             catalog = self._catalog()
             found = (catalog.find(*wanted),) if isinstance(request, pb.ScoreRequest) else catalog.route(*wanted)
-            legs = [_leg(each) for each in found]
-            current().about(texts=count, model="+".join(leg.translator.label for leg in legs))
+            hops = [_hop(each) for each in found]
+            current().about(texts=count, model="+".join(hop.translator.label for hop in hops))
             with ExitStack() as loaded:
                 for each in found:
                     loaded.enter_context(each.model.in_flight)
-                yield legs, texts
+                yield hops, texts
 
 
-def _leg(found: Selected[ServedModel]) -> Leg:
-    """Return the translator of the languages of a request."""
-    return Leg(found.model.translator.for_pair(found.source, found.target), found.model.metrics.answered)
+def _hop(found: Selected[ServedModel]) -> Hop:
+    return Hop(found.model.translator.for_pair(found.source, found.target), found.model.metrics.answered)

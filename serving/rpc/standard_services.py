@@ -1,7 +1,7 @@
 """The standard services of gRPC: health, with names for every served model and version, and server reflection.
 
-grpcio-reflection (1.85.1) has reflection as `v1alpha` alone. Clients ask for `v1` first, and some know no other. Both
-have the same messages, so that one servicer answers both. The description of v1 is that of v1alpha with other names.
+grpcio-reflection (1.85.1) implements `v1alpha` only. Clients try `v1` first, and some know no other version. Both have
+the same messages, so that one servicer answers both. The description of v1 is that of v1alpha with other names.
 """
 
 from __future__ import annotations
@@ -22,15 +22,15 @@ UNKNOWN = health_pb2.HealthCheckResponse.SERVICE_UNKNOWN
 
 
 def model_services(names: Iterable[str]) -> list[str]:
-    """Return the services that stand for models; names: of models and of their versions, as in "en-de", "en-de/2"."""
+    """Return the names of the services of models; names: models and their versions, as in "en-de", "en-de/2"."""
     return [service for name in sorted(set(names)) for service in (name, f"model/{name}")]
 
 
 class Health(health_pb2_grpc.HealthServicer):
-    """Belongs to the event loop.
+    """The health service. Belongs to the event loop.
 
-    Setting a status never waits. The health service of grpcio holds a lock while it writes to a watcher: a watcher that
-    does not read would delay every change of status, and so a drain.
+    Setting a status never waits. The health service of grpcio holds a lock while it writes to a watcher. A watcher that
+    does not read would there delay every change of status, and so a drain.
     """
 
     def __init__(self) -> None:
@@ -57,7 +57,7 @@ class Health(health_pb2_grpc.HealthServicer):
     async def Watch(
         self, request: health_pb2.HealthCheckRequest, context: Any
     ) -> AsyncIterator[health_pb2.HealthCheckResponse]:
-        """See grpc.health.v1; a slow reader gets the latest status, not every one."""
+        """See grpc.health.v1. A slow reader gets only the latest status."""
         service, last = _service_of(request), None
         while True:
             changed, status = self._changed, self._statuses.get(service, UNKNOWN)
@@ -69,7 +69,7 @@ class Health(health_pb2_grpc.HealthServicer):
 
 
 def _service_of(request: health_pb2.HealthCheckRequest) -> str:
-    """Return the name of the service that a client asks about; raises InvalidRequest for an excessive one."""
+    """Return the name of the requested service. Raises InvalidRequest if it is too long."""
     if len(request.service) > MAX_NAME:
         message = f"service must have at most {MAX_NAME} characters, got {len(request.service)}"
         raise InvalidRequest("service", message)
@@ -96,7 +96,7 @@ def add_reflection(server: grpc.aio.Server, services: Sequence[str]) -> None:
 
 
 def _describe_v1() -> None:
-    """Add the description of v1 to the pool from which reflection answers, unless another library has done so."""
+    """Add the description of v1 to the pool of reflection, unless another library has done so."""
     pool = descriptor_pool.Default()
     try:
         pool.FindFileContainingSymbol(V1)

@@ -1,6 +1,6 @@
-"""Where a model runs: the execution provider of ONNX Runtime, the precision, and the library of native operators.
+"""The device of a model: the execution provider of ONNX Runtime, the precision, and the library of native operators.
 
-An explicit request never falls back to the CPU: it fails with a reason. The library of operators in `kernels/`, which
+An explicit request never falls back to the CPU. It fails with a reason. The library of operators in `kernels/`, which
 the graphs of int8-native and fp32-native name, is optional.
 
 This module imports onnxruntime only when a function needs it, so that `lingon doctor` can report that it is missing.
@@ -26,22 +26,21 @@ LIBRARY = Path(__file__).with_name("lingon_kernels.so")
 
 @functools.cache
 def library() -> ctypes.PyDLL | None:
-    """Return the library; None if this machine cannot load it. Its calls are too short to release the GIL for them."""
+    """Return the library, or None if this machine cannot load it. Its calls are too short to release the GIL."""
     try:
         loaded = ctypes.PyDLL(str(LIBRARY))
         loaded.lingon_kernels_name.restype = ctypes.c_char_p
         loaded.lingon_kernels_use_helpers.argtypes = [ctypes.c_int]
         loaded.lingon_kernels_use_helpers.restype = None
-    except (OSError, AttributeError):  # the latter if it was built from older sources
+    except (OSError, AttributeError):  # AttributeError: it was built from older sources
         return None
     return loaded
 
 
 def instruction_set() -> str:
-    """Return the name of the instruction set that the operators use; empty if there is no library for this machine.
+    """Return the instruction set of the operators, or "" if there is no library for this machine.
 
-    The variable LINGON_KERNELS chooses another one that the processor has: amx, avx512_vnni, avx_vnni, avx2, neon,
-    portable.
+    The variable LINGON_KERNELS selects another one of the processor: amx, avx512_vnni, avx_vnni, avx2, neon, portable.
     """
     if (loaded := library()) is None:
         return ""
@@ -50,9 +49,9 @@ def instruction_set() -> str:
 
 
 def helper_switch() -> Callable[[int], None]:
-    """Return what has the operators that a thread runs from now on use so many threads beside it; 0: none.
+    """Return a function that sets the number of helper threads for operators that the calling thread runs; 0: none.
 
-    The threads serve one thread of the process at a time, and compute nothing for the others meanwhile.
+    Helpers serve one thread of the process at a time, and compute nothing for the others meanwhile.
     """
     if (loaded := library()) is None:
         return lambda count: None
@@ -61,7 +60,7 @@ def helper_switch() -> Callable[[int], None]:
 
 
 def kernels_missing() -> str | None:
-    """Return why graphs with these operators cannot run and what to do, in one line; None if they can."""
+    """Return why graphs with these operators cannot run and what to do, in one line, or None if they can."""
     if instruction_set():
         return None
     if not LIBRARY.is_file():
@@ -83,11 +82,11 @@ PREFERRED_PRECISIONS = {CPU: (NATIVE, "int8", FP32_NATIVE, "fp32"), CUDA: ("fp16
 """By provider, the precisions in order of preference."""
 
 DRIVER_CARDS = Path("/proc/driver/nvidia/gpus")
-"""Has one entry for each card that the NVIDIA driver has found."""
+"""A folder with one entry for each card that the NVIDIA driver has found."""
 
 
 class DeviceChoice(NamedTuple):
-    """The provider and the precision that serve a model."""
+    """The provider and the precision of a model."""
 
     provider: str
     precision: str
@@ -96,15 +95,14 @@ class DeviceChoice(NamedTuple):
 def choose_device(
     bundle: Bundle, device: str = "auto", precision: str | None = None, *, native: bool = True
 ) -> DeviceChoice:
-    """The provider and the precision for a bundle.
+    """Return the provider and the precision for a bundle.
 
     device: auto, cpu or cuda; auto is CUDA if its provider, a card and a precision of the bundle for it are available,
         otherwise the CPU
-    precision: default: the preferred one of the provider among those of the bundle. With device cuda, fp32 means
-        fp32-cuda.
+    precision: default: the preferred one of the bundle for the provider; with device cuda, fp32 means fp32-cuda
     native: whether the default may be graphs in native operators
 
-    Raises DeviceError with what is missing and what to do.
+    Raises DeviceError, which names what is missing and what to do.
     """
     if device not in ("auto", "cpu", "cuda"):
         raise DeviceError(f"device must be auto, cpu or cuda, got {device!r}")
@@ -132,14 +130,14 @@ def choose_device(
 
 
 def onnxruntime_version() -> str:
-    """The version of the installed onnxruntime."""
+    """Return the version of the installed onnxruntime."""
     import onnxruntime
 
     return str(onnxruntime.__version__)
 
 
 def available_providers() -> list[str]:
-    """The providers of the installed onnxruntime; empty if it is not installed."""
+    """Return the providers of the installed onnxruntime, or none without it."""
     if importlib.util.find_spec("onnxruntime") is None:
         return []
     import onnxruntime
@@ -148,7 +146,7 @@ def available_providers() -> list[str]:
 
 
 def cuda_missing() -> str | None:
-    """What CUDA lacks on this machine and what to do, in one line; None if CUDA is usable."""
+    """Return what CUDA lacks on this machine and what to do, in one line, or None if CUDA is usable."""
     if not available_providers():
         return f"onnxruntime is not installed: {install_command('gpu')}"
     if CUDA not in available_providers():
@@ -167,7 +165,7 @@ def cuda_missing() -> str | None:
 
 
 def card_bytes() -> int | None:
-    """The memory of the first card, in bytes; None if there is none."""
+    """Return the memory of the first card, in bytes, or None if there is none."""
     try:
         driver = ctypes.CDLL("libcuda.so.1")
     except OSError:
@@ -179,9 +177,10 @@ def card_bytes() -> int | None:
 
 
 def has_card(devices: Path = Path("/dev"), driver_cards: Path = DRIVER_CARDS) -> bool:
-    """Whether an NVIDIA card is visible to this process, even if CUDA cannot use it.
+    """Return whether an NVIDIA card is visible to this process, even if CUDA cannot use it.
 
-    In a container a card is visible only if it was given to it. `devices` has nvidia0, nvidia1, ..., or dxg on Windows.
+    In a container a card is visible only if it was passed to it. `devices` has nvidia0, nvidia1, ..., or dxg on
+    Windows.
     """
     names = [path.name for path in devices.iterdir()] if devices.is_dir() else []
     return any(re.fullmatch(r"nvidia\d+|dxg", name) for name in names) or (
@@ -190,31 +189,31 @@ def has_card(devices: Path = Path("/dev"), driver_cards: Path = DRIVER_CARDS) ->
 
 
 def expects_cuda() -> bool:
-    """Whether this machine is meant to run models on CUDA: it has a card, or the GPU build of onnxruntime."""
+    """Return whether this machine is meant for CUDA: it has a card, or the GPU build of onnxruntime."""
     return CUDA in available_providers() or has_card()
 
 
 def instruction_set_of(precision: str) -> str:
-    """The name of the instruction set of a precision's own operators; empty for graphs in ONNX Runtime's operators."""
+    """Return the instruction set of a precision's own operators, or "" for graphs in ONNX Runtime's operators."""
     return instruction_set() if precision in NATIVES else ""
 
 
 def native_left_out(bundle: Bundle, choice: DeviceChoice) -> str | None:
-    """Why other graphs serve although the bundle has some in native operators; None if these serve or have no part."""
+    """Return why graphs in native operators are not used although the bundle has some, or None if they are."""
     has_native = preferred_native(bundle) and choice.provider == CPU
     return kernels_missing() if has_native and choice.precision not in NATIVES else None
 
 
 def preferred_native(bundle: Bundle) -> str:
-    """The precision in native operators that a bundle is served with where they are usable; empty if it has none."""
+    """Return the precision in native operators that is preferred for a bundle, or "" if it has none."""
     return next((name for name in NATIVES if name in _precisions_for(bundle, CPU)), "")
 
 
 def has_fallen_back(bundle: Bundle, provider: str, device: str, precision: str | None, *, expects_cuda: bool) -> bool:
-    """Whether a model runs on the CPU although a GPU was to be expected.
+    """Return whether a model runs on the CPU although a GPU was expected.
 
-    provider: that the model runs on; device, precision: as of `choose_device`; the CPU, or a precision for the CPU, is
-    a choice and no fallback
+    provider: the model's provider; device, precision: see `choose_device`; the CPU, or a precision for it, is a choice
+        and no fallback
     expects_cuda: see `expects_cuda`
     """
     for_cuda = _precisions_for(bundle, CUDA)
@@ -223,7 +222,7 @@ def has_fallen_back(bundle: Bundle, provider: str, device: str, precision: str |
 
 
 def _cuda_missing_for(bundle: Bundle) -> str | None:
-    """What CUDA lacks for this bundle; None if the bundle can be served on CUDA."""
+    """Return what CUDA lacks for this bundle, or None if the bundle can be served on CUDA."""
     if missing := cuda_missing():
         return missing
     if not _precisions_for(bundle, CUDA):
@@ -232,10 +231,8 @@ def _cuda_missing_for(bundle: Bundle) -> str | None:
 
 
 def _precisions_for(bundle: Bundle, provider: str) -> list[str]:
-    """The precisions of a bundle for a provider."""
     return [name for name, entry in bundle.manifest.precisions.items() if entry.provider == provider]
 
 
 def _precisions(bundle: Bundle) -> str:
-    """The precisions of a bundle with their providers, for error messages."""
     return ", ".join(f"{name} ({entry.provider})" for name, entry in bundle.manifest.precisions.items())

@@ -1,11 +1,11 @@
 """The decoder states of a running batch on the device of the provider, and CUDA graphs of its steps.
 
-Only token ids, positions and source lengths go to the device in a step, and only candidates come back. A step computes
-the next larger bucket of sentences, a power of two, so that there are few bindings (and few CUDA graphs); the rows
-beyond the sentences are idle.
+Only token ids, positions and source lengths are copied to the device in a step, and only candidates are copied back. A
+step computes the next larger bucket of sentences, a power of two, so that there are few bindings and few CUDA graphs.
+The rows beyond the sentences are idle.
 
 There is one binding for each graph and each number of sentences or copies. Its arrays never change, so that it can be
-recorded as a CUDA graph: the kernels of a run are recorded once and then started together, which takes the host far
+recorded as a CUDA graph. The kernels of a run are recorded once and then started together, which takes the host far
 less time.
 """
 
@@ -27,22 +27,22 @@ from lingon.serving.runtime.runner import BatchShape, Encoded, GreedySteps, Step
 from lingon.serving.runtime.sessions import TYPES, raises_memory_error
 
 NAMES = {CPU: "cpu", CUDA: "cuda"}
-"""The name of the memory that a provider computes in, by provider."""
+"""The name of the memory of each provider."""
 
-ALIGNMENT = 64  # bytes; kernels read several values at a time
+ALIGNMENT = 64  # bytes; kernels read several values at the same time
 
 
 class Device:
-    """The memory that the graphs of a model compute in.
+    """The memory of a model's graphs.
 
-    copied_bytes: between this memory and NumPy arrays, in both directions
+    copied_bytes: bytes copied between this memory and NumPy arrays, in both directions
     """
 
     def __init__(self, provider: str) -> None:
         self.name, self.copied_bytes = NAMES[provider], 0
 
     def allocate(self, shape: Sequence[int], dtype: Any) -> DeviceArray:
-        """Return an array whose values are not set."""
+        """Return an array with undefined values."""
         value = ort.OrtValue.ortvalue_from_shape_and_type(list(shape), dtype, self.name, 0)
         return DeviceArray(self, tuple(shape), np.dtype(dtype), value)
 
@@ -57,8 +57,8 @@ class Device:
 class DeviceArray:
     """An array on a device, or a part of one.
 
-    value: what ONNX Runtime holds of the whole array
-    offset: of a part, in bytes
+    value: ONNX Runtime's handle of the whole array
+    offset: begin of a part in bytes
     """
 
     device: Device
@@ -69,7 +69,6 @@ class DeviceArray:
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the array."""
         return math.prod(self.shape) * self.dtype.itemsize
 
     @property
@@ -89,7 +88,7 @@ class DeviceArray:
         return replace(self, shape=(self.shape[0], count, block), dtype=np.dtype(dtype))
 
     def write(self, values: np.ndarray) -> None:
-        """Replace all values of a whole array; values: of the same shape and type."""
+        """Replace all values of a whole array; values: array of the same shape and type."""
         self.value.update_inplace(np.ascontiguousarray(values))
         self.device.copied_bytes += self.nbytes
 
@@ -109,7 +108,7 @@ class DeviceArray:
 
 
 class PackedArrays:
-    """Arrays that lie one after the other on a device, so that one copy moves all of them.
+    """Adjacent arrays on a device, so that one copy moves all of them.
 
     parts: the arrays on the device, by name
     host: arrays in main memory that `write` copies to the device, by name
@@ -146,17 +145,17 @@ class PackedArrays:
 
 
 GRAPH_ID = "gpu_graph_id"
-EAGER = "-1"  # the graph id of a run that is neither recorded nor replayed
+EAGER = "-1"  # graph id of a run that is neither recorded nor replayed
 NO_WAIT = "disable_synchronize_execution_providers"
-MOST_GRAPHS = 512  # ONNX Runtime keeps each one until its session ends; further bindings run eagerly
-RECORDING_RUNS = 2  # times that ONNX Runtime computes a graph in the run that records it
+MOST_GRAPHS = 512  # graphs; ONNX Runtime keeps each until its session ends; further bindings run eagerly
+RECORDING_RUNS = 2  # runs of a graph by ONNX Runtime during its recording
 
 
 @dataclass(eq=False, slots=True)
 class BoundRun:
     """A session with a binding whose arrays never change.
 
-    graph_id, thread: of its CUDA graph; None before it is recorded
+    graph_id, thread: id and thread of its CUDA graph; None before its recording
     """
 
     session: ort.InferenceSession
@@ -167,12 +166,12 @@ class BoundRun:
 
 @dataclass(slots=True)
 class GraphRecorder:
-    """Runs bindings as CUDA graphs, if it is enabled, else one kernel after the other.
+    """A runner of bindings as CUDA graphs if that is enabled, else one kernel after the other.
 
     A recorded graph reads and writes the addresses of its recording, and ONNX Runtime does not check that a later run
-    has the same ones. So each graph belongs to one binding, whose arrays never change, and to one thread, because ONNX
-    Runtime keeps the graphs of each thread apart. A run on another thread, as in the warm-up of a server, starts its
-    kernels one by one.
+    has the same ones. Each graph therefore belongs to one binding, whose arrays never change. It also belongs to one
+    thread, because ONNX Runtime separates the graphs of threads. A run on another thread, such as the warm-up of a
+    server, starts its kernels one by one.
 
     recorded: the number of graphs so far
     """
@@ -182,9 +181,9 @@ class GraphRecorder:
     _options: dict[tuple[int | None, bool], ort.RunOptions] = field(default_factory=dict)
 
     def run(self, bound: BoundRun, *, wait: bool = True) -> None:
-        """Run a binding: replay its graph on the thread that recorded it, else start its kernels.
+        """Run a binding: replay its graph on the thread of its recording, else start its kernels.
 
-        wait: whether a replay has ended when this returns; only another replay of the same session may follow if not
+        wait: whether a replay has ended on return; if not, only another replay of the same session may follow
         """
         if not self.enabled:
             bound.session.run_with_iobinding(bound.binding)
@@ -194,11 +193,11 @@ class GraphRecorder:
             bound.session.run_with_iobinding(bound.binding, self._options_of(None))
 
     def may_record(self, bound: BoundRun) -> bool:
-        """Whether `record` would record a graph for the binding."""
+        """Return whether `record` would record a graph for the binding."""
         return self.enabled and bound.graph_id is None and self.recorded < MOST_GRAPHS
 
     def record(self, bound: BoundRun) -> None:
-        """Record the graph of a binding on this thread; computes it RECORDING_RUNS times."""
+        """Record the graph of a binding on this thread, which computes it RECORDING_RUNS times."""
         self.recorded += 1
         bound.graph_id, bound.thread = self.recorded, threading.current_thread()
         self.run(bound)
@@ -219,7 +218,7 @@ SlotNumbers = Sequence[int] | np.ndarray
 
 @dataclass(frozen=True, slots=True)
 class StateGraphs:
-    """The sessions of the graphs of a bundle that only device states need: PLACE, COPY_MEMORY, COPY_ROWS and GREEDY.
+    """The sessions of the additional graphs for states on a device: PLACE, COPY_MEMORY, COPY_ROWS and GREEDY.
 
     All change their states in place.
     """
@@ -250,7 +249,7 @@ class StateGraphs:
         _run_in_place(self.place_session, {name: states[name] for name in placed}, numbers, values)
 
     def copy_memory(self, states: Mapping[str, DeviceArray], sources: SlotNumbers, targets: SlotNumbers) -> None:
-        """Copy the memory of slots to other slots; no slot may be both a source and a target."""
+        """Copy the memory of slots to other slots. No slot may be both a source and a target."""
         memory = {state.name: states[state.name] for state in self.manifest.states_of("memory")}
         _run_in_place(self.copy_memory_session, memory, {names.SOURCES: sources, names.TARGETS: targets})
 
@@ -267,7 +266,7 @@ def _run_in_place(
     numbers: Mapping[str, SlotNumbers],
     values: Mapping[str, ort.OrtValue] | None = None,
 ) -> None:
-    """Run a graph whose output for each state is the state itself.
+    """Run a graph that replaces each state in place.
 
     numbers: further inputs of int64, which are copied to the device; values: further inputs on the device
     """
@@ -282,7 +281,7 @@ def _run_in_place(
 def bind_in_place(
     session: ort.InferenceSession, states: Mapping[str, DeviceArray], inputs: Mapping[str, DeviceArray]
 ) -> Any:
-    """Return a binding of a graph whose output for each state is the state itself; inputs: further ones."""
+    """Return a binding of a graph that replaces each state in place; inputs: further inputs."""
     binding: Any = session.io_binding()
     declared = {value.name: value for value in session.get_inputs()}
     for name, state in states.items():
@@ -295,14 +294,14 @@ def bind_in_place(
 
 
 MOST_STEPS = 8
-"""Steps of greedy search in one call. During these no sentence joins, and one that ends is computed for the rest of
-them, for half of them on average.
+"""Steps of greedy search in one call. During these no sentence joins, and an ended one is computed until the end of the
+call, for half of the steps on average.
 """
 
 
 @dataclass(frozen=True, slots=True)
 class _StepRun:
-    """A step of one bucket, and the arrays that it writes."""
+    """A step of one bucket, and its output arrays."""
 
     run: BoundRun
     candidates: PackedArrays
@@ -319,19 +318,19 @@ class _GreedyRun:
 
 @dataclass(frozen=True, slots=True)
 class _CopyRun:
-    """A run that copies some rows; places: the sources and the targets."""
+    """A run that copies some rows; row_numbers: the sources and the targets."""
 
     run: BoundRun
-    places: PackedArrays
+    row_numbers: PackedArrays
 
 
 class StateBindings:
     """The states of the slots of a batch shape, and the runs that change them.
 
     states: all states by name
-    thread: on which they were made, for which their runs are recorded
-    token_ids, positions: what each row reads in the next step: (rows of all slots)
-    memory_lengths: the source tokens of each slot: (slots); `write_lengths` brings them to the device
+    thread: the thread that made them and records their runs
+    token_ids, positions: the input of each row in the next step: (rows of all slots)
+    memory_lengths: the source tokens of each slot: (slots); `write_lengths` copies them to the device
     """
 
     def __init__(
@@ -362,7 +361,7 @@ class StateBindings:
         self.memory_lengths = np.ones(shape.sentences, np.int64)
         self._lengths = device.array(self.memory_lengths)
         host = Device(CPU)
-        # Inputs that kernels read on the host. A CUDA graph keeps their values.
+        # Kernels read these inputs on the host, and a CUDA graph keeps their values.
         self._candidate_count = host.array(np.array([self._candidates]))
         self._total_length = host.array(np.array(shape.capacity, np.int32))
         self._steps: dict[tuple[int, bool], _StepRun] = {}
@@ -375,11 +374,11 @@ class StateBindings:
         return sum(state.nbytes for state in self.states.values())
 
     def write_lengths(self) -> None:
-        """Bring memory_lengths to the device."""
+        """Copy memory_lengths to the device."""
         self._lengths.write(self.memory_lengths)
 
     def step(self, bucket: int, sentences: int, *, logits: bool) -> Step:
-        """Run a decoder step of `bucket` sentences; only the first `sentences` are not idle."""
+        """Run a decoder step of `bucket` sentences. Rows beyond the first `sentences` are idle."""
         key = bucket, logits
         if key not in self._steps:
             self._steps[key] = self._bind_step(*key)
@@ -391,13 +390,13 @@ class StateBindings:
         return Step(candidates[names.CANDIDATE_IDS][:rows], candidates[names.CANDIDATE_LOG_PROBS][:rows], values)
 
     def greedy_steps(self, bucket: int, sentences: int, steps: int) -> GreedySteps:
-        """Run steps of greedy search of `bucket` sentences; only the first `sentences` are not idle."""
+        """Run steps of greedy search of `bucket` sentences. Rows beyond the first `sentences` are idle."""
         if bucket not in self._greedy:
             self._greedy[bucket] = self._bind_greedy(bucket)
         found = self._greedy[bucket]
         self._write_tokens(sentences)
         if self._repeatable and self._recorder.may_record(found.run) and steps >= RECORDING_RUNS:
-            # The recording goes on for as many steps. The steps below begin again and compute the same positions.
+            # The recording advances for as many steps. The steps below begin again and compute the same positions.
             self._recorder.record(found.run)
             self._write_tokens(sentences)
         for step in range(steps):
@@ -406,19 +405,19 @@ class StateBindings:
         return GreedySteps(history[:, :, 0].astype(np.int64).tolist(), history[:, :, 1].tolist())
 
     def copy_rows(self, sources: np.ndarray, targets: np.ndarray) -> None:
-        """Copy the past of rows; no row may be both a source and a target."""
+        """Copy the past of rows. No row may be both a source and a target."""
         count = bucket_of(len(sources), self.shape.rows)
         if count not in self._copies:
             self._copies[count] = self._bind_copies(count)
         found = self._copies[count]
         for name, rows in ((names.SOURCES, sources), (names.TARGETS, targets)):
-            found.places.host[name][: len(rows)] = rows
-            found.places.host[name][len(rows) :] = rows[-1]  # repeats the last copy
-        found.places.write()
+            found.row_numbers.host[name][: len(rows)] = rows
+            found.row_numbers.host[name][len(rows) :] = rows[-1]  # repeats the last copy
+        found.row_numbers.write()
         self._run(found.run)
 
     def _run(self, bound: BoundRun) -> None:
-        """Run a graph that writes the same values to the same places if it runs again."""
+        """Run a graph that writes the same values to the same addresses if it runs again."""
         if self._repeatable and self._recorder.may_record(bound):
             self._recorder.record(bound)
         else:
@@ -432,7 +431,7 @@ class StateBindings:
         return self._device.allocate((count, *state.sized(**sizes)), dtype)
 
     def _write_tokens(self, rows: int) -> None:
-        """Bring the tokens and positions of the first rows to the device; idle rows read their first position."""
+        """Copy the tokens and positions of the first rows to the device. Idle rows read their first position."""
         for name, values in ((names.TOKEN_IDS, self.token_ids), (names.POSITIONS, self.positions)):
             self._tokens.host[name][:rows] = values[:rows]
             self._tokens.host[name][rows:] = 0
@@ -465,12 +464,12 @@ class StateBindings:
 
     def _bind_copies(self, count: int) -> _CopyRun:
         session = self._graphs.copy_rows_session
-        places = PackedArrays(self._device, dict.fromkeys((names.SOURCES, names.TARGETS), ((count,), np.int64)))
+        row_numbers = PackedArrays(self._device, dict.fromkeys((names.SOURCES, names.TARGETS), ((count,), np.int64)))
         rows = {name: state for name, state in self.states.items() if name not in self.memory_names}
-        return _CopyRun(BoundRun(session, bind_in_place(session, rows, places.parts)), places)
+        return _CopyRun(BoundRun(session, bind_in_place(session, rows, row_numbers.parts)), row_numbers)
 
     def _bind_states(self, session: ort.InferenceSession, sentences: int) -> Any:
-        """Return a binding with all inputs of a decoder step, but the number of candidates, and all changed states."""
+        """Return a binding with all changed states and all inputs of a decoder step except the number of candidates."""
         binding: Any = session.io_binding()
         rows = sentences * self.shape.beam_size
         for name, state in self.states.items():
@@ -487,13 +486,13 @@ class StateBindings:
 
 
 def bucket_of(count: int, most: int) -> int:
-    """Return the number of entries that a run computes for `count` of them: the next power of two, or the most."""
+    """Return the number of entries that a run computes for `count` entries: the next power of two, or the most."""
     return min(1 << (count - 1).bit_length(), most)
 
 
 @dataclass(frozen=True, slots=True)
 class _Placement:
-    """A sentence that is to be written into a slot."""
+    """A sentence to write into a slot."""
 
     slot: int
     encoded: Encoded
@@ -503,7 +502,7 @@ class _Placement:
 class DeviceBuffers:
     """See lingon.serving.runtime.runner.Buffers.
 
-    Sentences are placed and moved when the next step begins, all of them in one run each.
+    Sentences are placed and moved when the next step begins, all placements in one run and all moves in another.
     """
 
     most_steps = MOST_STEPS
@@ -513,33 +512,30 @@ class DeviceBuffers:
         self.beam_size = bindings.shape.beam_size
         self.token_ids, self.positions = bindings.token_ids, bindings.positions
         self._placements: list[_Placement] = []
-        self._moves: dict[int, int] = {}  # by the slot that a sentence goes to: the slot that it leaves
+        self._moves: dict[int, int] = {}  # source slots by target slot
         self._lengths_changed = False
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the states of all slots."""
         return self.bindings.nbytes
 
     def place(self, slot: int, encoded: Encoded, index: int, piece_ids: np.ndarray | None = None) -> None:
-        """Put sentence `index` of an encoder batch into a slot; shortlists are not available on a device."""
+        """Put sentence `index` of an encoder batch into a slot. Shortlists are not available on a device."""
         assert piece_ids is None
         if self._moves:
-            self._flush()
+            self._write_pending()
         self._placements.append(_Placement(slot, encoded, index))
         self._set_length(slot, encoded[names.MEMORY_LENGTHS][index])
 
     @raises_memory_error
     def step(self, sentences: int, *, logits: bool) -> Step:
-        """Run one decoder step for the first `sentences` slots."""
-        self._flush()
+        self._write_pending()
         return self.bindings.step(bucket_of(sentences, self._shape.sentences), sentences, logits=logits)
 
     @raises_memory_error
     def greedy_steps(self, sentences: int, steps: int) -> GreedySteps:
-        """Run steps of greedy search for the first `sentences` slots: see GreedyBuffers."""
         assert self.beam_size == 1
-        self._flush()
+        self._write_pending()
         found = self.bindings.greedy_steps(bucket_of(sentences, self._shape.sentences), sentences, steps)
         self.token_ids[:sentences] = found.tokens[-1]
         self.positions[:sentences] += steps
@@ -547,23 +543,21 @@ class DeviceBuffers:
 
     @raises_memory_error
     def copy_rows(self, sources: np.ndarray, targets: np.ndarray, lengths: np.ndarray) -> int:
-        """Copy the past of rows; no row may be both a source and a target."""
-        self._flush()
+        self._write_pending()
         self.bindings.copy_rows(sources, targets)
         return len(sources) * self._row_bytes
 
     @raises_memory_error
     def move(self, source: int, target: int, length: int) -> int:
-        """Move a sentence to another slot."""
         if target in self._moves.values() or source in self._moves:
-            self._flush_moves()
+            self._write_moves()
         self._moves[target] = source
         self._set_length(target, self.bindings.memory_lengths[source])
         return self.beam_size * self._row_bytes
 
-    def poison(self, slot: int) -> None:
+    def invalidate(self, slot: int) -> None:
         """Fill the states of a slot with values that no step may read. For tests."""
-        self._flush()
+        self._write_pending()
         for name, state in self.bindings.states.items():
             values, count = state.read().copy(), 1 if name in self.bindings.memory_names else self.beam_size
             values[slot * count : (slot + 1) * count] = np.nan
@@ -571,7 +565,6 @@ class DeviceBuffers:
 
     @property
     def _row_bytes(self) -> int:
-        """Bytes of the past of one row."""
         states, memory = self.bindings.states, self.bindings.memory_names
         past = sum(state.nbytes for name, state in states.items() if name not in memory)
         return past // self._shape.rows
@@ -580,15 +573,15 @@ class DeviceBuffers:
         self.bindings.memory_lengths[slot] = length
         self._lengths_changed = True
 
-    def _flush(self) -> None:
-        """Place and move the sentences that wait for it."""
-        self._flush_placements()
-        self._flush_moves()
+    def _write_pending(self) -> None:
+        """Write the pending placements and moves of sentences."""
+        self._write_placements()
+        self._write_moves()
         if self._lengths_changed:
             self.bindings.write_lengths()
             self._lengths_changed = False
 
-    def _flush_placements(self) -> None:
+    def _write_placements(self) -> None:
         latest = {each.slot: each for each in self._placements}  # a slot may have been freed and filled again
         self._placements.clear()
         batches: dict[int, list[_Placement]] = {}
@@ -598,7 +591,7 @@ class DeviceBuffers:
             slots, indices = [each.slot for each in batch], [each.index for each in batch]
             self._graphs.place(self.bindings.states, batch[0].encoded, slots, indices, self.beam_size)
 
-    def _flush_moves(self) -> None:
+    def _write_moves(self) -> None:
         if not self._moves:
             return
         targets, sources = list(self._moves), list(self._moves.values())

@@ -1,4 +1,4 @@
-"""Failpoints: named places where a test makes the server fail on purpose.
+"""Failpoints: named points where a test makes the server fail.
 
     load=sleep:5             loading a model takes five seconds longer
     step=raise@11            the 11th decoder step raises
@@ -6,8 +6,8 @@
     step=nan@3; slot=poison  the first row of step 3 is NaN; a slot is filled with NaN before it is used again
     open=memory?/tmp/full    there is no memory for new states while the file /tmp/full exists
 
-Failpoints wrap the Runner, between the engine and the graphs: a server without failpoints runs no code of this file.
-A server that is not started for testing rejects them.
+Failpoints wrap the Runner, between the engine and the graphs. A server without failpoints runs no code of this file. A
+server that is not started for testing rejects them.
 """
 
 from __future__ import annotations
@@ -50,10 +50,10 @@ ACTIONS = {
     "slot": ("poison",),
     "score": ("raise", "sleep", "hang", "memory"),
 }
-"""By place, the actions that are possible there."""
+"""By point, the possible actions."""
 
 _RULE = re.compile(r"(?P<place>\w+)=(?P<action>\w+)(:(?P<amount>[\d.]+))?(@(?P<nth>\d+))?(\?(?P<file>\S+))?")
-_POLL = 0.005  # seconds between two checks whether to go on hanging
+_POLL = 0.005  # seconds between two checks whether to continue hanging
 
 
 class InjectedFault(Exception):
@@ -62,11 +62,11 @@ class InjectedFault(Exception):
 
 @dataclass(slots=True)
 class Failpoint:
-    """One action at one place.
+    """One action at one point.
 
     amount: seconds of a sleep, or bytes of a leak per run of the encoder
-    nth: the pass, from 1, in which the action is carried out; 0 is every pass
-    file: the failpoint is enabled, and counts passes, only while this file exists; None is always
+    nth: the pass, from 1, in which the action is carried out; 0 means every pass
+    file: the failpoint is enabled, and counts passes, only while this file exists; None means always
     """
 
     place: str
@@ -78,11 +78,11 @@ class Failpoint:
 
     @property
     def enabled(self) -> bool:
-        """Whether the failpoint counts passes at the moment."""
+        """Whether the failpoint counts passes now."""
         return self.file is None or self.file.exists()
 
     def count_pass(self) -> bool:
-        """Count a pass through the place; returns whether the action is carried out in this pass."""
+        """Count a pass and return whether the action is carried out in it."""
         if not self.enabled:
             return False
         self.passes += 1
@@ -94,18 +94,18 @@ class Failpoints:
 
     def __init__(self, points: Sequence[Failpoint]) -> None:
         self._points = points
-        self._lock = threading.Lock()  # Several threads of the engine pass the same place.
+        self._lock = threading.Lock()  # several threads of the engine pass the same point
         self._leaked: list[bytes] = []
 
     @classmethod
     def parse(cls, text: str) -> Failpoints:
-        """Failpoints from a text of rules separated by ";". Raises SettingsError."""
+        """Return the failpoints of a text of rules separated by ";". Raises SettingsError."""
         return cls([_parse_rule(rule.strip()) for rule in text.split(";") if rule.strip()])
 
     def trigger(self, place: str) -> list[str]:
-        """Carry out the actions that are due at a place.
+        """Carry out the due actions at a point.
 
-        Returns the names of these actions; the caller carries out those that this method cannot: nan and poison.
+        Returns the names of these actions. The caller carries out nan and poison.
         """
         with self._lock:
             due = [point for point in self._points if point.place == place and point.count_pass()]
@@ -143,46 +143,37 @@ class FaultyRunner:
 
     @property
     def limits(self) -> Limits:
-        """The limits of the model."""
         return self._runner.limits
 
     def capacity(self, width: int) -> int:
-        """Return the target tokens of a row whose sources have this width."""
         return self._runner.capacity(width)
 
     @property
     def shortlist(self) -> Shortlist | None:
-        """The vocabulary shortlist; None if the model has none."""
         return self._runner.shortlist
 
     @property
     def spread(self) -> int:
-        """The number of sentences from which on several batches are done sooner."""
         return self._runner.spread
 
     @property
     def any_width(self) -> bool:
-        """Whether results do not depend on the width of a batch."""
         return self._runner.any_width
 
     @property
     def run_bytes(self) -> int:
-        """About the most memory that one run takes."""
         return self._runner.run_bytes
 
     def encode(self, source_ids: np.ndarray, source_lengths: np.ndarray) -> Encoded:
-        """Run the encoder."""
         self._failpoints.trigger("encode")
         return self._runner.encode(source_ids, source_lengths)
 
     def open(self, shape: BatchShape, *, shortlist: bool = False) -> Buffers:
-        """Allocate the states of a running batch."""
         self._failpoints.trigger("open")
         return _faulty(self._runner.open(shape, shortlist=shortlist), self._failpoints)
 
     @property
     def attention(self) -> Mapping[AttentionKind, AttentionSize]:
-        """The attention that the model has."""
         return self._runner.attention
 
     def score(
@@ -193,17 +184,15 @@ class FaultyRunner:
         target_lengths: np.ndarray,
         choices: Sequence[AttentionChoice] = (),
     ) -> list[Scored]:
-        """Run the scorer."""
         self._failpoints.trigger("score")
         return self._runner.score(source_ids, source_lengths, target_ids, target_lengths, choices)
 
     def free_memory(self) -> None:
-        """Free the memory that runs keep."""
         self._runner.free_memory()
 
 
 def _faulty(buffers: Buffers, failpoints: Failpoints) -> FaultyBuffers:
-    """Return buffers with failpoints that can do what these can, so that the engine decodes by the same loop."""
+    """Return buffers with failpoints and the same methods, so that the engine uses the same loop."""
     if isinstance(buffers, GreedyBuffers):
         able = FaultySearchBuffers if isinstance(buffers, BeamBuffers) else FaultyGreedyBuffers
         return able(buffers, failpoints)
@@ -219,30 +208,26 @@ class FaultyBuffers:
 
     @property
     def token_ids(self) -> np.ndarray:
-        """The token that each row reads in the next step."""
         return self._buffers.token_ids
 
     @property
     def positions(self) -> np.ndarray:
-        """The number of tokens that each row has read."""
         return self._buffers.positions
 
     @property
     def nbytes(self) -> int:
-        """Bytes of the states of all slots."""
         return self._buffers.nbytes
 
     def place(self, slot: int, encoded: Encoded, index: int, piece_ids: np.ndarray | None = None) -> None:
-        """Put a sentence into a slot; the failpoint fills the slot with poison first."""
+        """Put a sentence into a slot. The failpoint invalidates the slot first."""
         if "poison" in self._failpoints.trigger("slot"):
-            poison: Callable[[int], None] | None = getattr(self._buffers, "poison", None)
-            if poison is None:
+            invalidate: Callable[[int], None] | None = getattr(self._buffers, "invalidate", None)
+            if invalidate is None:
                 raise LingonError("failpoints: these buffers cannot be poisoned")
-            poison(slot)
+            invalidate(slot)
         self._buffers.place(slot, encoded, index, piece_ids)
 
     def step(self, sentences: int, *, logits: bool) -> Step:
-        """Run one decoder step for the first `sentences` slots."""
         actions = self._failpoints.trigger("step")
         step = self._buffers.step(sentences, logits=logits)
         if "nan" in actions:
@@ -250,11 +235,9 @@ class FaultyBuffers:
         return step
 
     def copy_rows(self, sources: np.ndarray, targets: np.ndarray, lengths: np.ndarray) -> int:
-        """Copy the past of rows to other rows."""
         return self._buffers.copy_rows(sources, targets, lengths)
 
     def move(self, source: int, target: int, length: int) -> int:
-        """Move a sentence to another slot."""
         return self._buffers.move(source, target, length)
 
 
@@ -263,12 +246,11 @@ class FaultyGreedyBuffers(FaultyBuffers):
 
     @property
     def most_steps(self) -> int:
-        """The most steps of one call."""
         assert isinstance(self._buffers, GreedyBuffers)
         return self._buffers.most_steps
 
     def greedy_steps(self, sentences: int, steps: int) -> GreedySteps:
-        """Run one step, since a failpoint is passed before each; NaN is that of its first row."""
+        """Run one step, because a failpoint precedes each. Its first row decides about NaN."""
         assert isinstance(self._buffers, GreedyBuffers)
         actions = self._failpoints.trigger("step")
         found = self._buffers.greedy_steps(sentences, 1)
@@ -281,6 +263,6 @@ class FaultySearchBuffers(FaultyGreedyBuffers):
     """Buffers with failpoints; see lingon.serving.runtime.runner.BeamBuffers."""
 
     def beam_search(self, states: BeamStates) -> BeamSearch | None:
-        """Return the search by the graph, which reads what a step has written, NaN included."""
+        """Return the search by the graph, which reads the results of a step with their NaN."""
         assert isinstance(self._buffers, BeamBuffers)
         return self._buffers.beam_search(states)

@@ -20,9 +20,9 @@ from lingon.text import EOS
 
 CANDIDATES = names.CANDIDATE_IDS, names.CANDIDATE_LOG_PROBS
 PER_ROW = names.TOKEN_IDS, names.POSITIONS, names.BEAM_TABLE
-STATES = names.BEAM_ROWS, names.BEAM_TOTALS, names.BEAM_TOKENS, names.BEAM_LOG_PROBS  # as the fields of BeamStates
+STATES = names.BEAM_ROWS, names.BEAM_TOTALS, names.BEAM_TOKENS, names.BEAM_LOG_PROBS  # in the order of BeamStates
 CHANGED = *PER_ROW, *STATES
-FOUND = names.ENDED, names.ENDED_TOTALS, names.ENDED_TOKENS, names.ENDED_LOG_PROBS, names.FAILED  # of EndedBeams
+FOUND = names.ENDED, names.ENDED_TOTALS, names.ENDED_TOKENS, names.ENDED_LOG_PROBS, names.FAILED  # fields of EndedBeams
 
 
 class OnnxBeamSearch:
@@ -43,7 +43,6 @@ class OnnxBeamSearch:
 
     @raises_memory_error
     def advance(self, sentences: int) -> EndedBeams:
-        """See BeamSearch."""
         if sentences not in self._bound:
             self._bound[sentences] = self._bind(sentences)
         binding, ended = self._bound[sentences]
@@ -56,7 +55,7 @@ class OnnxBeamSearch:
         for name, array in (self._candidates | self._changed).items():
             size = rows if name in self._candidates or name in PER_ROW else sentences
             bind_first(binding.bind_input, name, array, size)
-            if name in self._changed:  # in the same memory
+            if name in self._changed:  # the output uses the memory of the input
                 bind_first(binding.bind_output, names.changed_name(name), array, size)
         for name, array in self._found.items():
             bind_first(binding.bind_output, name, array, sentences)
@@ -68,30 +67,30 @@ def bind_first(bind: Callable[..., None], name: str, array: np.ndarray, size: in
     bind(name, "cpu", 0, array.dtype, (size, *array.shape[1:]), array.ctypes.data)
 
 
-TURN_SECONDS = 0.001  # after which several steps stop, so that no sentence that joins or leaves waits longer
+STEPS_SECONDS = 0.001  # seconds; several steps then stop, so that no sentence that joins or leaves waits longer
 
 Bound = tuple[ort.IOBinding, Step]
-"""A binding, and the arrays to which a step writes its results."""
+"""A binding, and the output arrays of its step."""
 
 
 class Slice(NamedTuple):
     """The part of an array that is one input or output of a graph."""
 
-    name: str  # of the input or output
+    name: str  # name of the input or output
     array: str  # name of the array
-    size: int  # of the first dimension; the slice begins at 0
+    size: int  # entries of the first dimension, from 0
 
 
 @dataclass(frozen=True, slots=True)
 class StateLayout:
-    """What the buffers of all batches of a graph have in common; it is read once, not for each batch that opens.
+    """The common properties of the buffers of all batches of a graph, read once for all batches.
 
     memory, recurrent, caches: the states of the graph
-    types: of its inputs and outputs
-    padded: whether it may read memory beyond the length of a sentence, as all graphs but those of our operators, which
-        alone read float16
-    vocab: pieces that it has logits of; 0 if it outputs none
-    candidates: the most of a row
+    types: types of its inputs and outputs
+    padded: whether the graph may read memory beyond the length of a sentence, as all graphs do except those of our
+        operators, the only ones that read float16
+    vocab: pieces with logits; 0 if it outputs none
+    candidates: the most candidates of a row
     """
 
     memory: tuple[State, ...]
@@ -152,7 +151,7 @@ class OnnxBuffers:
         self._bound: dict[tuple[ort.InferenceSession, int, bool], Bound] = {}
 
     def _allocate(self, shape: BatchShape, max_candidates: int) -> dict[str, np.ndarray]:
-        """All arrays but the logits, by name."""
+        """Return all arrays but the logits, by name."""
         sizes = {"source_length": shape.width, "capacity": shape.capacity}
         candidates = 1 if shape.beam_size == 1 else min(2 * shape.beam_size, max_candidates)
         memory: dict[str, np.ndarray] = {
@@ -177,7 +176,7 @@ class OnnxBuffers:
         }
 
     def place(self, slot: int, encoded: Encoded, index: int, piece_ids: np.ndarray | None = None) -> None:
-        """Put a sentence into a slot; nothing of the previous sentence stays that the graph reads."""
+        """Put a sentence into a slot. The graph then reads nothing of the previous sentence."""
         for state in self._memory:
             _fill(self._arrays[state.name][slot], encoded[state.name][index], padded=self._padded)
         first = slot * self.beam_size
@@ -187,32 +186,29 @@ class OnnxBuffers:
             self._arrays[names.BEAM_TABLE][first : first + self.beam_size] = 0
         self._arrays[names.MEMORY_LENGTHS][slot] = encoded[names.MEMORY_LENGTHS][index]
 
-    def poison(self, slot: int) -> None:
+    def invalidate(self, slot: int) -> None:
         """Fill the states of a slot with values that no step may read. For tests."""
         first = slot * self.beam_size
         for state in self._memory:
-            _fill_with_poison(self._arrays[state.name][slot])
+            _fill_with_invalid(self._arrays[state.name][slot])
         for state in (*self._caches, *self._recurrent):
-            _fill_with_poison(self._arrays[state.name][first : first + self.beam_size])
+            _fill_with_invalid(self._arrays[state.name][first : first + self.beam_size])
 
     @property
     def nbytes(self) -> int:
-        """Bytes of all arrays: address space, of which the system backs with memory only what was written."""
+        """Bytes of the address space of all arrays. The system backs only the written parts with memory."""
         return sum(array.nbytes for array in self._arrays.values())
 
     @property
     def token_ids(self) -> np.ndarray:
-        """The token that each row reads in the next step: (rows of all slots)."""
         return self._arrays[names.TOKEN_IDS]
 
     @property
     def positions(self) -> np.ndarray:
-        """The number of tokens that each row has read: (rows of all slots)."""
         return self._arrays[names.POSITIONS]
 
     @raises_memory_error
     def step(self, sentences: int, *, logits: bool) -> Step:
-        """Run one decoder step for the first `sentences` slots."""
         with self._session as session:
             if self._session.chooses:
                 session = self._session.for_step(session, sentences * self.beam_size)
@@ -225,9 +221,9 @@ class OnnxBuffers:
 
     @raises_memory_error
     def greedy_steps(self, sentences: int, steps: int) -> GreedySteps:
-        """Run steps of greedy search until a row ends or for TURN_SECONDS: see GreedyBuffers.
+        """Run steps of greedy search until a row ends or for STEPS_SECONDS: see GreedyBuffers.
 
-        Reading the tokens and looking for jobs that wait to join takes the engine as long as a step of a small model.
+        For the engine, reading the tokens and checking for waiting jobs takes as long as a step of a small model.
         """
         found = GreedySteps([], [])
         with self._session as session:
@@ -237,7 +233,7 @@ class OnnxBuffers:
             ids, log_probs = step.candidate_ids[:, 0], step.candidate_log_probs[:, 0]
             token_ids, positions = (self._arrays[name][:sentences] for name in (names.TOKEN_IDS, names.POSITIONS))
             start = time.perf_counter()
-            stop = start + TURN_SECONDS
+            stop = start + STEPS_SECONDS
             while True:
                 session.run_with_iobinding(binding)
                 token_ids[:] = ids
@@ -251,13 +247,12 @@ class OnnxBuffers:
                     return found
 
     def beam_search(self, states: BeamStates) -> BeamSearch | None:
-        """Return the search by the graph; see BeamBuffers."""
         return None if self._beam is None else OnnxBeamSearch(self._beam, self.beam_size, self._arrays, states)
 
     def copy_rows(self, sources: np.ndarray, targets: np.ndarray, lengths: np.ndarray) -> int:
         """Copy rows of every cache, each up to its length, and of every recurrent state.
 
-        With a table the row of the table alone is copied: it says which row has each position of the past.
+        With a table only the row of the table is copied. It holds the source row of each position of the past.
         """
         table = self._arrays.get(names.BEAM_TABLE)
         if table is None:
@@ -277,18 +272,17 @@ class OnnxBuffers:
         return sum(lengths) * self._position_bytes + len(sources) * self._replaced_bytes
 
     def move(self, source: int, target: int, length: int) -> int:
-        """Move the memory and the rows of a sentence to another slot."""
         for array in self._of_sentences:
             array[target] = array[source]
         first, last = source * self.beam_size, target * self.beam_size
-        if names.BEAM_TABLE in self._arrays:  # its entries do not change: all rows of the sentence move as far
+        if names.BEAM_TABLE in self._arrays:  # its entries stay valid, because all rows of the sentence move
             table = self._arrays[names.BEAM_TABLE]
             table[last : last + self.beam_size] = table[first : first + self.beam_size]
         sources, targets = range(first, first + self.beam_size), range(last, last + self.beam_size)
         return self._copy_pasts(sources, targets, [length] * self.beam_size)
 
     def _inputs(self, sentences: int) -> Iterator[Slice]:
-        """The inputs of the graph for a step of the first `sentences` slots."""
+        """Yield the inputs of the graph for a step of the first `sentences` slots."""
         for name in (*(state.name for state in self._memory), names.MEMORY_LENGTHS):
             yield Slice(name, name, sentences)
         for name in (names.TOKEN_IDS, names.POSITIONS):
@@ -300,14 +294,13 @@ class OnnxBuffers:
             yield Slice(names.past_name(state.name), state.name, sentences * self.beam_size)
 
     def _outputs(self, sentences: int, logits: bool) -> Iterator[Slice]:
-        """The outputs of the graph. Past and present of a state are one array: the step appends in place."""
+        """Yield the outputs of the graph. Past and present of a state are one array, extended in place."""
         for state in (*self._caches, *self._recurrent):
             yield Slice(names.present_name(state.name), state.name, sentences * self.beam_size)
         for name in (names.CANDIDATE_IDS, names.CANDIDATE_LOG_PROBS, *([names.LOGITS] if logits else [])):
             yield Slice(name, name, sentences * self.beam_size)
 
     def _bound_step(self, session: ort.InferenceSession, sentences: int, logits: bool) -> Bound:
-        """The result of `_bind`, which is computed once for the same arguments."""
         key = (session, sentences, logits)
         if key not in self._bound:
             self._bound[key] = self._bind(*key)
@@ -330,11 +323,11 @@ class OnnxBuffers:
 
 
 def _fill(slot: np.ndarray, values: np.ndarray, *, padded: bool) -> None:
-    """Write `values` to the beginning of a slot, and if it is padded zeros, which have no effect, to the rest.
+    """Write `values` to the beginning of a slot, and zeros without effect to the rest if it is padded.
 
     Values beyond the size of the slot are padding and are cut off.
     """
-    if slot.shape == values.shape:  # as of most sentences
+    if slot.shape == values.shape:  # the case of most sentences
         slot[...] = values
         return
     common = tuple(slice(min(sizes)) for sizes in zip(slot.shape, values.shape, strict=True))
@@ -343,13 +336,13 @@ def _fill(slot: np.ndarray, values: np.ndarray, *, padded: bool) -> None:
     slot[common] = values[common]
 
 
-def _fill_with_poison(array: np.ndarray) -> None:
+def _fill_with_invalid(array: np.ndarray) -> None:
     """Write NaN, or the largest integer, to every element."""
     array[:] = np.nan if np.issubdtype(array.dtype, np.floating) else np.iinfo(array.dtype).max
 
 
-SMALL_VOCABULARY = 8192  # pieces; a step of many sentences computes all of them sooner than their union is made
-MANY, FEW = 3, 1  # sentences from which on a step computes all pieces, and down to which it goes on to do so
+SMALL_VOCABULARY = 8192  # pieces; for many sentences, computing all of them is faster than making their union
+MANY, FEW = 3, 1  # sentences; a step computes all pieces from MANY on, and continues to do so down to FEW
 
 
 @dataclass(frozen=True)
@@ -359,7 +352,7 @@ class ShortlistGraphs:
     output_rows: the graph that gathers the rows of the output layer for some target pieces
     decoder: the decoder step that reads these rows and computes the logits of these pieces only
     vocab: pieces of the target
-    packed: whether a product reads the rows as they are; others are packed in every step, which takes longer for more
+    packed: whether a product reads the rows unchanged; others are packed in every step, which takes longer for more
     """
 
     shortlist: Shortlist
@@ -375,26 +368,26 @@ class ShortlistGraphs:
 
     def inputs_of(self, piece_ids: np.ndarray) -> dict[str, np.ndarray]:
         """Return the inputs of a step for these pieces: their ids, and their rows of the output layer."""
-        feed = {names.PIECE_IDS: piece_ids}
-        return feed | dict(zip(self.row_names, self.output_rows.run(self.row_names, feed), strict=True))
+        inputs = {names.PIECE_IDS: piece_ids}
+        return inputs | dict(zip(self.row_names, self.output_rows.run(self.row_names, inputs), strict=True))
 
     @functools.cached_property
     def inputs_of_all(self) -> dict[str, np.ndarray]:
-        """`inputs_of` all pieces of the vocabulary; all batches share the arrays."""
+        """`inputs_of` all pieces of the vocabulary. All batches share the arrays."""
         return self.inputs_of(pad_pieces(np.arange(self.vocab)))
 
     @property
     def may_compute_all(self) -> bool:
-        """Whether a step computes all pieces where that takes less time than to unite those of its sentences."""
+        """Whether a step computes all pieces if that is faster than the union for its sentences."""
         return self.packed and self.vocab <= SMALL_VOCABULARY
 
 
 class ShortlistBuffers(OnnxBuffers):
-    """Buffers whose steps compute the union of the sentences' pieces; each sentence chooses from its own pieces.
+    """Buffers whose steps compute the union of the sentences' pieces. Each sentence chooses from its own pieces.
 
-    The first step after sentences were placed, however many, recomputes the union and gathers its rows of the output
-    layer. The union does not shrink when sentences leave. With many sentences and a small vocabulary it is the whole
-    vocabulary, which does not change with them.
+    The first step after placements of sentences recomputes the union and gathers its rows of the output layer. The
+    union does not shrink when sentences leave. With many sentences and a small vocabulary it is the whole vocabulary,
+    which does not change with them.
     """
 
     def __init__(
@@ -406,14 +399,13 @@ class ShortlistBuffers(OnnxBuffers):
     ) -> None:
         super().__init__(layout, graphs.decoder, shape, beam)
         self._graphs = graphs
-        self._pieces = [np.empty(0, np.int32)] * shape.sentences  # by slot, the pieces that its sentence may use
+        self._pieces = [np.empty(0, np.int32)] * shape.sentences  # by slot, the permitted pieces of its sentence
         self._whole = False  # whether the union is the whole vocabulary
         self._outdated = True  # whether sentences were placed since the union was computed
-        # Sessions and numbers of sentences whose binding reads the current union.
+        # Sessions and numbers of sentences with bindings to the current union.
         self._bound_to_union: set[tuple[ort.InferenceSession, int]] = set()
 
     def place(self, slot: int, encoded: Encoded, index: int, piece_ids: np.ndarray | None = None) -> None:
-        """Put a sentence, which may use piece_ids, into a slot."""
         assert piece_ids is not None
         super().place(slot, encoded, index)
         self._pieces[slot] = piece_ids
@@ -425,7 +417,6 @@ class ShortlistBuffers(OnnxBuffers):
             self._outdated = True
 
     def move(self, source: int, target: int, length: int) -> int:
-        """Move a sentence and its pieces to another slot."""
         self._pieces[target] = self._pieces[source]
         if not self._outdated:
             self._arrays[names.ALLOWED][target] = self._arrays[names.ALLOWED][source]
@@ -460,7 +451,7 @@ class ShortlistBuffers(OnnxBuffers):
         yield from self._union_inputs(sentences)
 
     def _union_inputs(self, sentences: int) -> Iterator[Slice]:
-        """The inputs whose arrays change with every union."""
+        """Yield the inputs whose arrays change with every union."""
         for name in (names.PIECE_IDS, *self._graphs.row_names):
             yield Slice(name, name, len(self._arrays[name]))
         yield Slice(names.ALLOWED, names.ALLOWED, sentences)

@@ -1,8 +1,8 @@
 """The graphs of a bundle on ONNX Runtime.
 
-Results do not depend on the other sentences of a batch or on padding, to the last bit: every product with a weight is
-a packed Gemm whose rows are independent, self-attention reads only as far as each row's own length, and the width of
-memories is a multiple of 16.
+Results do not depend on the other sentences of a batch or on padding, to the last bit. Every product with a weight is
+a packed Gemm with independent rows, self-attention reads only up to the length of each row, and the width of memories
+is a multiple of 16.
 """
 
 from __future__ import annotations
@@ -58,7 +58,7 @@ ATTENTION: dict[AttentionKind, str] = {
 
 
 def attention_sizes(scorer: ort.InferenceSession) -> dict[AttentionKind, AttentionSize]:
-    """Return layers and heads of each kind that a scorer outputs; lingon.serving.runtime.validation checks them."""
+    """Return layers and heads of each kind that a scorer outputs. lingon.serving.runtime.validation checks them."""
     dims = {each.name: each.shape for each in scorer.get_outputs()}
     return {kind: AttentionSize(*dims[name][1:3]) for kind, name in ATTENTION.items() if name in dims}
 
@@ -68,7 +68,7 @@ def choose_matrices(
 ) -> tuple[AttentionMatrix, ...]:
     """Return copies of the matrices of one pair; source, target: its tokens, see `matrix_shape`.
 
-    weights: (layers, heads, rows, columns) of each kind that is chosen, padded
+    weights: (layers, heads, rows, columns) of each chosen kind, padded
     """
     found: list[AttentionMatrix] = []
     for each in choice:
@@ -85,13 +85,13 @@ def choose_matrices(
 
 REQUIRED_GRAPHS = names.ENCODER, names.DECODER, names.SCORER
 SHORTLIST_GRAPHS = names.OUTPUT_ROWS, names.DECODER_SHORTLIST
-STATE_GRAPHS = names.PLACE, names.COPY_MEMORY, names.COPY_ROWS, names.GREEDY  # as the fields of StateGraphs
+STATE_GRAPHS = names.PLACE, names.COPY_MEMORY, names.COPY_ROWS, names.GREEDY  # in the order of StateGraphs
 RECORDED_GRAPHS = names.DECODER, names.GREEDY, names.COPY_ROWS
 
-MAX_LOGITS = 32 << 20  # bytes; of one run of the scorer, with the attention that it returns, unless one pair has more
+MAX_LOGITS = 32 << 20  # bytes of one run of the scorer, with its attention, unless one pair has more
 KEPT_LOGITS = 4 << 20  # bytes; the memory of a run of the scorer with more is freed when no run follows
-RUN_LOGITS = 3  # times the bytes of its logits, which a run of the scorer takes; no other graph takes more
-SMALL = 16 << 20  # bytes; weights of this size stay in the cache that cores share, so that each core reads all of them
+RUN_LOGITS = 3  # ratio of the memory of a run of the scorer to the bytes of its logits; no other graph takes more
+SMALL = 16 << 20  # bytes; weights of this size stay in the shared cache, so that each core reads all of them
 SPREAD_OF_SMALL, SPREAD = 5, 16  # sentences, see Runner.spread
 COMPUTING = ActiveThreads()
 """The threads that run graphs of any model of this process."""
@@ -110,7 +110,7 @@ def load_runner(
 
     threads: cores that one run may use
     shared_threads: cores that each run may use while several threads compute; default: threads
-    low_priority: load at low priority, because other models are being served
+    low_priority: whether to load at low priority, because other models are served meanwhile
     cuda_graphs: whether decoder steps on CUDA are recorded, see lingon.serving.runtime.device_buffers
     """
     read = functools.partial(bundle.graphs, precision, *_graph_names(bundle, precision))
@@ -151,7 +151,7 @@ def load_runner(
 
 @dataclass(frozen=True, slots=True)
 class _Loader:
-    """Makes the sessions of the graphs of one precision, which are in `folder`; see `load_runner`."""
+    """A maker of the sessions of one precision's graphs, which are in `folder`; see `load_runner`."""
 
     graphs: dict[str, bytes]
     weights: SharedWeights
@@ -164,7 +164,7 @@ class _Loader:
     native: bool  # whether the graphs have native operators
 
     def session(self, name: str, count: int) -> ort.InferenceSession:
-        """Return a session of a graph whose runs use `count` cores."""
+        """Return a session of a graph for runs on `count` cores."""
         recorded = self.cuda_graphs and name in RECORDED_GRAPHS
         create = functools.partial(
             create_session,
@@ -181,7 +181,7 @@ class _Loader:
     def pair(self, name: str) -> SessionPair[ort.InferenceSession]:
         """Return the sessions of a graph that several threads run."""
         if self.native:
-            alone = self.shared_threads == self.threads  # helpers then do what threads of the session would
+            alone = self.shared_threads == self.threads  # helpers then replace threads of the session
             session = self.session(name, 1 if alone else self.shared_threads)
             return HelpedSession(session, COMPUTING, min(self.threads, usable_cores()) - 1)
         all_cores = self.session(name, self.threads)
@@ -190,7 +190,7 @@ class _Loader:
         return SessionPair(all_cores, shared_cores, COMPUTING)
 
     def shortlist_graphs(self, bundle: Bundle, *, packed: bool) -> ShortlistGraphs | None:
-        """Return the additional graphs of a bundle with a shortlist, else None; packed: see ShortlistGraphs."""
+        """Return the additional graphs of a bundle with a shortlist, or else None; packed: see ShortlistGraphs."""
         if names.OUTPUT_ROWS not in self.graphs:
             return None
         rows, shortlist = self.session(names.OUTPUT_ROWS, 1), _shortlist(bundle)
@@ -211,7 +211,7 @@ class _Pairs(NamedTuple):
 class OnnxRunner:
     """See lingon.serving.runtime.runner.Runner.
 
-    state_graphs: only of graphs for a provider with memory of its own; states are on `device` then
+    state_graphs: only for a provider with its own memory; states are then on `device`
     """
 
     manifest: Manifest
@@ -223,74 +223,66 @@ class OnnxRunner:
     device: Device = field(default_factory=lambda: Device(CPU))
     graph_bytes: int = 0  # bytes of the files of graphs and weights
     freeing: ort.RunOptions | None = None
-    keeps_memory: bool = False  # of a large run of the scorer
+    keeps_memory: bool = False  # whether a large run of the scorer keeps memory
     recorder: GraphRecorder = field(default_factory=GraphRecorder)
     beam: ort.InferenceSession | None = None  # the graph of beam search, in main memory
-    any_width: bool = False  # as with our operators, most of which read each sentence up to its length
-    layouts: dict[ort.InferenceSession, StateLayout] = field(
-        default_factory=dict
-    )  # of the decoders that batches were opened for
-    unused: list[StateBindings] = field(default_factory=list)  # whose buffers are gone, if graphs are recorded
+    any_width: bool = False  # True with our operators, most of which read each sentence up to its length
+    layouts: dict[ort.InferenceSession, StateLayout] = field(default_factory=dict)  # by decoder
+    unused: list[StateBindings] = field(default_factory=list)  # without buffers, if graphs are recorded
 
     @property
     def limits(self) -> Limits:
-        """The limits of the model."""
         return self.manifest.limits
 
     def capacity(self, width: int) -> int:
-        """Return the target tokens of a row whose sources have this width."""
         return self.manifest.capacity(width)
 
     @property
     def shortlist(self) -> Shortlist | None:
-        """The vocabulary shortlist; None if the bundle has none."""
         return self.shortlist_graphs.shortlist if self.shortlist_graphs else None
 
     @property
     def spread(self) -> int:
-        """See Runner. Measured on two cores with greedy search; with a beam of 4 it is about 4 for a small model."""
+        """See Runner. Measured on two cores with greedy search. With a beam of 4 it is about 4 for a small model."""
         return SPREAD_OF_SMALL if self.graph_bytes < SMALL else SPREAD
 
     @property
     def run_bytes(self) -> int:
-        """About the most memory that one run takes: one of the scorer."""
+        """About the most bytes of memory that one run takes, which is a run of the scorer."""
         source, target = self.limits.max_source_tokens, self.limits.max_target_tokens
         return RUN_LOGITS * max(MAX_LOGITS, self._pair_bytes(source, target, self.attention))
 
     @property
     def attention(self) -> Mapping[AttentionKind, AttentionSize]:
-        """The attention that the scorer outputs."""
         return attention_sizes(self.scorer)
 
     @raises_memory_error
     def encode(self, source_ids: np.ndarray, source_lengths: np.ndarray) -> Encoded:
-        """Run the encoder."""
         outputs = [state.name for state in self.manifest.states if state.kind != "cache"]
-        feed = {names.SOURCE_IDS: source_ids, names.SOURCE_LENGTHS: source_lengths}
+        inputs = {names.SOURCE_IDS: source_ids, names.SOURCE_LENGTHS: source_lengths}
         with self.encoder as encoder:
             if self.state_graphs is not None:
-                results = self._encode_on_device(encoder, outputs, feed)
+                results = self._encode_on_device(encoder, outputs, inputs)
             else:
-                results = encoder.run(outputs, feed)
+                results = encoder.run(outputs, inputs)
         return {**dict(zip(outputs, results, strict=True)), names.MEMORY_LENGTHS: source_lengths}
 
     def _encode_on_device(
-        self, encoder: ort.InferenceSession, outputs: Sequence[str], feed: Mapping[str, np.ndarray]
+        self, encoder: ort.InferenceSession, outputs: Sequence[str], inputs: Mapping[str, np.ndarray]
     ) -> list[ort.OrtValue]:
         """Return the outputs of the encoder on the device."""
         binding = encoder.io_binding()
-        for name, values in feed.items():
+        for name, values in inputs.items():
             binding.bind_cpu_input(name, values)
         for name in outputs:
             binding.bind_output(name, self.device.name)
         encoder.run_with_iobinding(binding)
-        self.device.copied_bytes += sum(values.nbytes for values in feed.values())
+        self.device.copied_bytes += sum(values.nbytes for values in inputs.values())
         found: list[ort.OrtValue] = binding.get_outputs()
         return found
 
     @raises_memory_error
     def open(self, shape: BatchShape, *, shortlist: bool = False) -> Buffers:
-        """Allocate the states of a running batch."""
         if self.state_graphs is not None:
             assert not shortlist
             return self._open_on_device(self.state_graphs, shape)
@@ -302,17 +294,17 @@ class OnnxRunner:
         return OnnxBuffers(self._layout(self.decoder), self.decoder, shape, self.beam)
 
     def _layout(self, decoder: SessionPair[ort.InferenceSession]) -> StateLayout:
-        """Return the layout of a decoder, which is read from its graph when it is first needed."""
+        """Return the layout of a decoder, which is read from its graph on first use."""
         graph = decoder.all_cores
         if graph not in self.layouts:
             self.layouts[graph] = StateLayout.of(self.manifest, graph)
         return self.layouts[graph]
 
     def _open_on_device(self, graphs: StateGraphs, shape: BatchShape) -> DeviceBuffers:
-        """Allocate states on the device, or take those of buffers that no batch uses, for which graphs are recorded."""
+        """Allocate states on the device, or reuse those of buffers without a batch, which have recorded graphs."""
         own = [each for each in self.unused if each.thread is threading.current_thread()]
         bindings = next((each for each in own if each.shape == shape), None)
-        # Recordings of a thread that has ended are of no use.
+        # Recordings of an ended thread cannot be replayed.
         self.unused[:] = [each for each in self.unused if each is not bindings and each.thread.is_alive()]
         buffers = DeviceBuffers(bindings or self._allocate(graphs, shape), graphs)
         if self.recorder.enabled:
@@ -353,7 +345,7 @@ class OnnxRunner:
 
     @raises_memory_error
     def free_memory(self) -> None:
-        """Free the memory of large runs of the scorer, by another run: ONNX Runtime has no other way.
+        """Free the memory of large runs of the scorer by another run, because ONNX Runtime has no other way.
 
         This is not done after every run, because the system takes as long to fill new pages with zeros as the scorer
         takes to compute.
@@ -372,7 +364,6 @@ class OnnxRunner:
         return 4 * values
 
     def _score(self, pairs: _Pairs, choices: Sequence[AttentionChoice]) -> list[Scored]:
-        """Run the scorer once."""
         kinds = sorted({each.kind for choice in choices for each in choice})
         found = self._run_scorer(pairs, kinds)
         log_probs, alignment = found[names.TOKEN_LOG_PROBS], self.manifest.alignment
@@ -395,18 +386,18 @@ class OnnxRunner:
     ) -> dict[str, np.ndarray]:
         """Return outputs by name: log-probabilities of the target, attention for alignments and of these kinds."""
         begin = np.full((len(pairs.target_ids), 1), BOS)
-        feed = {
+        inputs = {
             names.SOURCE_IDS: pairs.source_ids,
             names.SOURCE_LENGTHS: pairs.source_lengths,
             names.TARGET_IDS: np.concatenate([begin, pairs.target_ids], axis=1),
             names.LABELS: _labels(pairs.target_ids, pairs.target_lengths),
         }
         outputs = sorted({*self.manifest.scorer_outputs, *(ATTENTION[kind] for kind in kinds)})
-        return dict(zip(outputs, self.scorer.run(outputs, feed, options), strict=True))
+        return dict(zip(outputs, self.scorer.run(outputs, inputs, options), strict=True))
 
 
 def _graph_names(bundle: Bundle, precision: str) -> list[str]:
-    """Return the graphs of a precision; a bundle has all optional graphs of a group or none."""
+    """Return the graphs of a precision. A bundle has all optional graphs of a group or none."""
     found = list(REQUIRED_GRAPHS)
     for group in (SHORTLIST_GRAPHS, STATE_GRAPHS, (names.BEAM,)):
         if f"{precision}/{group[0]}" in bundle.manifest.checksums:
@@ -415,7 +406,7 @@ def _graph_names(bundle: Bundle, precision: str) -> list[str]:
 
 
 def _freeing(provider: str) -> ort.RunOptions:
-    """Options of a run after which the arena frees what it does not use."""
+    """Return the options of a run after which the arena frees its unused memory."""
     options = ort.RunOptions()
     options.add_run_config_entry("memory.enable_memory_arena_shrinkage", "cpu:0" if provider == CPU else "gpu:0")
     return options
@@ -428,7 +419,7 @@ def _shortlist(bundle: Bundle) -> Shortlist:
 
 
 def _labels(target_ids: np.ndarray, target_lengths: np.ndarray) -> np.ndarray:
-    """The token that follows each token of BOS + target_ids, (batch, target_length + 1): the targets, then EOS."""
+    """Return the next token of each token of BOS + target_ids, (batch, target_length + 1): the targets, then EOS."""
     labels = np.concatenate([target_ids, np.full((len(target_ids), 1), PAD)], axis=1)
     labels[np.arange(len(labels)), target_lengths] = EOS
     return labels

@@ -1,6 +1,6 @@
 """The interface between the engine, which decides what to decode, and the model, which computes.
 
-`lingon.serving.runtime.onnx_runner` implements it with ONNX Runtime; tests implement it with a few lines of NumPy.
+`lingon.serving.runtime.onnx_runner` implements it with ONNX Runtime. Tests implement it with a few lines of NumPy.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ NARROWEST = 32  # source tokens; a multiple of 4, so that sums do not depend on 
 Encoded = dict[str, Any]
 """The output of the encoder: memory and initial recurrent states by name, (batch, ...) each.
 
-They are NumPy arrays, or arrays on the device of the runner, whose buffers alone read them.
+They are NumPy arrays, or arrays on the device of the runner, which only its buffers read.
 """
 
 
@@ -29,14 +29,13 @@ They are NumPy arrays, or arrays on the device of the runner, whose buffers alon
 class BatchShape:
     """The size of a running batch."""
 
-    sentences: int  # at most this many at a time, each in a slot
+    sentences: int  # slots, each for a sentence
     beam_size: int  # rows of each sentence
     width: int  # source tokens of each sentence, padded; see `width_for`
     capacity: int  # target tokens of each row
 
     @property
     def rows(self) -> int:
-        """Rows of all slots."""
         return self.sentences * self.beam_size
 
 
@@ -55,7 +54,7 @@ class Step:
 
 
 class GreedySteps(NamedTuple):
-    """What several steps of greedy search have chosen: [step][sentence] each, as many steps as were run."""
+    """The choices of several steps of greedy search: [step][sentence] each, as many steps as were run."""
 
     tokens: list[list[int]]
     log_probs: list[list[float]]
@@ -64,16 +63,16 @@ class GreedySteps(NamedTuple):
 class Buffers(Protocol):
     """The decoder states of a running batch, allocated for a BatchShape.
 
-    Sentences occupy slots 0, 1, ...; the rows of slot s are s * beam_size to (s + 1) * beam_size - 1.
+    Sentences occupy slots 0, 1, ... The rows of slot s are s * beam_size to (s + 1) * beam_size - 1.
     """
 
     @property
     def token_ids(self) -> np.ndarray:
-        """The token that each row reads in the next step; writable: (rows of all slots)."""
+        """The input token of each row in the next step; writable: (rows of all slots)."""
 
     @property
     def positions(self) -> np.ndarray:
-        """The number of tokens that each row has read; writable: (rows of all slots)."""
+        """The number of input tokens of each row so far; writable: (rows of all slots)."""
 
     @property
     def nbytes(self) -> int:
@@ -82,11 +81,11 @@ class Buffers(Protocol):
     def place(self, slot: int, encoded: Encoded, index: int, piece_ids: np.ndarray | None = None) -> None:
         """Put sentence `index` of an encoder batch into a slot and overwrite the previous content of the slot.
 
-        piece_ids: (pieces) in any order, the target pieces that the sentence may use; only if opened with a shortlist
+        piece_ids: (pieces) in any order, the permitted target pieces of the sentence; only if opened with a shortlist
         """
 
     def step(self, sentences: int, *, logits: bool) -> Step:
-        """Run one decoder step for the first `sentences` slots; the next step overwrites the returned arrays."""
+        """Run one decoder step for the first `sentences` slots. The next step overwrites the returned arrays."""
 
     def copy_rows(self, sources: np.ndarray, targets: np.ndarray, lengths: np.ndarray) -> int:
         """Copy the first `lengths` positions of the past of row `sources` to row `targets`, one pair after the other.
@@ -95,7 +94,7 @@ class Buffers(Protocol):
         """
 
     def move(self, source: int, target: int, length: int) -> int:
-        """Move a sentence to another slot with `length` positions of its past; returns the bytes of past copied."""
+        """Move a sentence to another slot with `length` positions of its past. Returns the copied bytes of past."""
 
 
 @runtime_checkable
@@ -107,16 +106,16 @@ class GreedyBuffers(Protocol):
         """The most steps of one call."""
 
     def greedy_steps(self, sentences: int, steps: int) -> GreedySteps:
-        """Run steps for the first `sentences` slots, of one row each, which reads the likeliest token of the last step.
+        """Run steps for the first `sentences` slots, of one row each. A row's input is its likeliest last token.
 
-        At most `steps`: buffers that see the tokens may stop after any step. Otherwise rows go on after their end
-        token. Advances token_ids and positions.
+        Runs at most `steps`. Buffers that read the tokens may stop after any step. Otherwise rows continue after their
+        end token. Advances token_ids and positions.
         """
 
 
 @dataclass(frozen=True, slots=True)
 class BeamStates:
-    """What beam search keeps of its hypotheses, by slot; a step changes these arrays.
+    """The hypotheses of beam search, by slot. A step changes these arrays.
 
     rows, totals: (slots, beam_size), the row of the hypothesis of each rank within its slot, and its log-probability
     tokens, log_probs: (slots, beam_size, capacity), by row: its tokens and their log-probabilities
@@ -130,11 +129,11 @@ class BeamStates:
 
 @dataclass(frozen=True, slots=True)
 class EndedBeams:
-    """The hypotheses that ended in a step; the next step overwrites the arrays.
+    """The hypotheses that ended in a step. The next step overwrites the arrays.
 
-    flags, totals: (sentences, beam_size), by place in the ranking: whether it ended, and its log-probability
-    tokens, log_probs: (sentences, beam_size, capacity), up to its end; the latter with that of the end token
-    failed: (sentences), those with NaN, of which nothing was changed
+    flags, totals: (sentences, beam_size), by rank: whether the hypothesis ended, and its log-probability
+    tokens, log_probs: (sentences, beam_size, capacity), up to its end; log_probs includes the end token
+    failed: (sentences), True for unchanged sentences with NaN
     """
 
     flags: np.ndarray
@@ -156,13 +155,13 @@ class BeamBuffers(Protocol):
     """Buffers that can search without the host."""
 
     def beam_search(self, states: BeamStates) -> BeamSearch | None:
-        """Return the search that changes these states; None if the graphs have none."""
+        """Return the search that changes these states, or None if the graphs have none."""
 
 
 class Runner(Protocol):
     """A loaded model.
 
-    MemoryError is raised if there is no memory for a run or an allocation; the model stays usable.
+    Raises MemoryError if a run or an allocation lacks memory. The model stays usable.
     """
 
     @property
@@ -170,14 +169,14 @@ class Runner(Protocol):
         """The limits of the model."""
 
     def capacity(self, width: int) -> int:
-        """Return the target tokens of a row whose sources have this width, those that name a language included."""
+        """Return the target tokens of a row whose sources have this width, language tokens included."""
 
     def encode(self, source_ids: np.ndarray, source_lengths: np.ndarray) -> Encoded:
         """Run the encoder; source_ids: (batch, source_length), source_lengths: (batch)."""
 
     @property
     def shortlist(self) -> Shortlist | None:
-        """The vocabulary shortlist; None if the model has none."""
+        """The vocabulary shortlist, or None if the model has none."""
 
     @property
     def any_width(self) -> bool:
@@ -185,14 +184,14 @@ class Runner(Protocol):
 
     @property
     def spread(self) -> int:
-        """The number of sentences from which on several batches, each with a share of the cores, are done sooner.
+        """The number of sentences from which on several batches, each with a share of the cores, end sooner.
 
-        Fewer sentences are done sooner in one batch with all cores.
+        Fewer sentences end sooner in one batch with all cores.
         """
 
     @property
     def run_bytes(self) -> int:
-        """About the most memory that one run takes beyond weights and states, in bytes."""
+        """About the most bytes of memory that one run takes beyond weights and states."""
 
     def open(self, shape: BatchShape, *, shortlist: bool = False) -> Buffers:
         """Allocate the states of a running batch.
@@ -202,7 +201,7 @@ class Runner(Protocol):
 
     @property
     def attention(self) -> Mapping[AttentionKind, AttentionSize]:
-        """The attention that the model has, in the order of AttentionKind; empty for a model without attention."""
+        """The attention of the model, in the order of AttentionKind; empty for a model without attention."""
 
     def score(
         self,
@@ -216,24 +215,24 @@ class Runner(Protocol):
 
         source_ids: (batch, source_length), target_ids: (batch, target_length) without BOS and EOS; padded
         source_lengths, target_lengths: (batch)
-        choices: (batch), the attention matrices to return with each pair; none for a batch that needs no matrices
+        choices: (batch), the attention matrices to return with each pair; empty if no pair needs matrices
         """
 
     def free_memory(self) -> None:
-        """Free the memory that large runs of the scorer keep for the next ones; call it when there are none."""
+        """Free the memory that the scorer keeps for further large runs. Call it when none follow."""
 
 
 @dataclass(frozen=True, slots=True)
 class AttentionSize:
-    """How many attention matrices of a kind a model has."""
+    """The number of attention matrices of a kind in a model."""
 
     layers: int
-    heads: int  # of each layer
+    heads: int  # heads of each layer
 
 
 @dataclass(frozen=True, slots=True)
 class HeadChoice:
-    """Matrices of one kind: of each of these layers each of these heads, or their mean. Both ascend."""
+    """Matrices of one kind: each of these heads of each of these layers, or the mean of the heads. Both ascend."""
 
     kind: AttentionKind
     layers: tuple[int, ...]
@@ -242,12 +241,11 @@ class HeadChoice:
 
     @property
     def matrices(self) -> int:
-        """The number of matrices."""
         return len(self.layers) * (1 if self.mean else len(self.heads))
 
 
 AttentionChoice = tuple[HeadChoice, ...]
-"""The attention matrices to return with a pair, in the order of their kinds; an empty tuple is none."""
+"""The attention matrices to return with a pair, in the order of their kinds; empty for none."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -270,7 +268,7 @@ class Scored:
     log_probs: (target_length + 1), of each target token and of the end token
     attention: (target_length + 1, source_length), the weight of each source token for each target token; the last row
         and the last column are those of the end tokens
-    matrices: those that were asked for
+    matrices: the requested ones
     """
 
     log_probs: np.ndarray
@@ -279,12 +277,12 @@ class Scored:
 
     @property
     def is_finite(self) -> bool:
-        """Whether no score and no weight is NaN or infinite: one sum of each array is enough to see it."""
+        """Whether no score and no weight is NaN or infinite, by one sum of each array."""
         arrays = self.log_probs, self.attention, *(matrix.weights for matrix in self.matrices)
         return all(np.isfinite(each.sum()) for each in arrays)
 
     def without(self, tokens: LanguageTokens) -> Scored:
-        """These scores without the rows and columns of the tokens of the languages."""
+        """Return these scores without the rows and columns of the tokens of the languages."""
         source = slice(len(tokens.before), -len(tokens.after) or None)
         target = slice(len(tokens.forced), None)
         kinds: dict[AttentionKind, tuple[slice, slice]] = {
@@ -303,13 +301,13 @@ def matrix_shape(kind: AttentionKind, source: int, target: int) -> tuple[int, in
     encoder: both are the source tokens. decoder: a row for each prediction, a column for BOS and each token but EOS.
     cross: a row for each prediction, a column for each source token.
 
-    source: all tokens of it; target: tokens with EOS, or as many with BOS
+    source: all its tokens; target: tokens with EOS, or as many with BOS
     """
     return (source if kind == "encoder" else target, target if kind == "decoder" else source)
 
 
 def width_for(source_length: int) -> int:
-    """The width of the memory for a source: 32, 64, 128, ... tokens.
+    """Return the width of the memory for a source: 32, 64, 128, ... tokens.
 
     Widths from 16 on would split a batch of everyday sentences in two, and two steps cost more than a wider memory.
     """
@@ -320,9 +318,9 @@ def width_for(source_length: int) -> int:
 
 
 def padded(rows: Sequence[Sequence[int]]) -> tuple[np.ndarray, np.ndarray]:
-    """Return rows of ids padded to (rows, longest), and their lengths; never narrower than two columns.
+    """Return rows of ids padded to (rows, longest), at least two columns, and their lengths.
 
-    A product with a single column takes another path in the kernels, whose sums differ in the last bit.
+    A product with a single column takes another path in the kernels, with sums that differ in the last bit.
     """
     lengths = [len(row) for row in rows]
     width = max(*lengths, 2)

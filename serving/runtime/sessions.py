@@ -1,4 +1,4 @@
-"""Sessions of ONNX Runtime: their errors, their weights, where their nodes run, and how many cores a run takes.
+"""Sessions of ONNX Runtime: their errors, their weights, the providers of their nodes, and the cores of a run.
 
 It imports of `lingon` only `errors`, and of `serving.runtime` only `device`.
 """
@@ -42,9 +42,9 @@ class GraphLoadError(BundleError):
 
 @contextmanager
 def as_graph_load_error(message: str) -> Iterator[None]:
-    """Turn every error but BundleError into GraphLoadError.
+    """Convert every error but BundleError to GraphLoadError.
 
-    ONNX Runtime has many error classes, and NumPy and the engine raise others for results that do not fit.
+    ONNX Runtime has many error classes, and NumPy and the engine raise others for invalid results.
     """
     try:
         yield
@@ -55,9 +55,9 @@ def as_graph_load_error(message: str) -> Iterator[None]:
 
 
 def raises_memory_error(function: Callable[ParametersT, ResultT]) -> Callable[ParametersT, ResultT]:
-    """Make a function that runs graphs raise MemoryError if there was no memory for it.
+    """Make a function that runs graphs raise MemoryError if it lacked memory.
 
-    ONNX Runtime has no type for this error: its arena and CUDA only say so in the message.
+    ONNX Runtime has no type for this error. Its arena and CUDA report it only in the message.
     """
 
     @functools.wraps(function)
@@ -72,7 +72,7 @@ def raises_memory_error(function: Callable[ParametersT, ResultT]) -> Callable[Pa
     return run
 
 
-MOST_DIGITS = 20  # of a place in a file
+MOST_DIGITS = 20  # digits of an offset or a length in a file
 EXTERNAL = 1  # the data_location of weights in a file
 WEIGHT_TYPES = {1: np.float32, 3: np.int8, 10: np.float16}
 """The NumPy types of weights, by their number in ONNX."""
@@ -89,17 +89,17 @@ FIELDS = {
     },
     "Entry": {"key": (1, "string"), "value": (2, "string")},
 }
-"""The messages of ONNX that say where weights are: of each field its number and type, in brackets if repeated.
+"""The messages of ONNX with the locations of weights. Each field has its number and type, in brackets if repeated.
 
-Protocol buffers skip the fields that are not here. The package `onnx` would take more memory than the weights.
+Protocol buffers skip all other fields. The package `onnx` would take more memory than the weights.
 """
 
 
 class SharedWeights:
-    """The weight files of a model in main memory, and the tensors in them that graphs have asked for.
+    """The weight files of a model in main memory, and the requested tensors in them.
 
-    The sessions of all its graphs share them: ONNX Runtime copies weights that it reads from a file or from memory for
-    each session. The shipped model has seven.
+    The sessions of all its graphs share them. ONNX Runtime would otherwise copy the weights for each session. The
+    shipped model has seven sessions.
     """
 
     def __init__(self, files: Mapping[str, bytes]) -> None:
@@ -108,9 +108,9 @@ class SharedWeights:
         self._tensors: dict[tuple[object, ...], ort.OrtValue] = {}
 
     def tensors(self, graph: bytes) -> dict[str, ort.OrtValue]:
-        """Return the weights of a graph that are in the files, by name; they must live as long as its sessions.
+        """Return the weights of a graph that are in the files, by name. They must live as long as its sessions.
 
-        Weights that are not where the graph says are left out: ONNX Runtime refuses the graph with its reason.
+        Weights with a wrong location are left out, so that ONNX Runtime refuses the graph with its reason.
         """
         model = _MODEL()
         try:
@@ -121,7 +121,7 @@ class SharedWeights:
         return {name: value for name, value in found.items() if value is not None}
 
     def _tensor(self, tensor: Any) -> ort.OrtValue | None:
-        """Return a tensor of a graph; None if the files do not have it."""
+        """Return a tensor of a graph, or None if the files do not have it."""
         entries = {each.key: each.value for each in tensor.external_data}
         content, dtype = self.files.get(entries.get("location", "")), WEIGHT_TYPES.get(tensor.data_type)
         offset, size = entries.get("offset", "0"), entries.get("length", "")
@@ -140,7 +140,7 @@ class SharedWeights:
 
 
 def _is_number(text: str) -> bool:
-    """Whether a place in a file can be meant; Python refuses to read a number of thousands of digits."""
+    """Return whether a text can be an offset or a length. Python refuses to read a number of thousands of digits."""
     return text.isdecimal() and len(text) <= MOST_DIGITS
 
 
@@ -167,7 +167,7 @@ _MODEL = _message_class("Model")
 
 
 RECORD_PLACEMENT = "session.record_ep_graph_assignment_info"
-"""The option of a session that remembers where its nodes run."""
+"""The option of a session that records the providers of its nodes."""
 
 ON_HOST = {
     "Shape",
@@ -184,11 +184,11 @@ ON_HOST = {
     "Min",
     "Cast",
 }
-"""Operators of shape arithmetic: ONNX Runtime runs them on the host if they compute sizes of other values."""
+"""Operators of shape arithmetic. ONNX Runtime runs them on the host if they compute sizes of other values."""
 
 
 class Placed(NamedTuple):
-    """A node of a graph, its operator, and the provider that runs it."""
+    """A node of a graph, its operator, and its provider."""
 
     name: str
     operator: str
@@ -196,7 +196,7 @@ class Placed(NamedTuple):
 
 
 def placement(session: ort.InferenceSession) -> list[Placed]:
-    """Return where the nodes of a session run, if it was made with RECORD_PLACEMENT."""
+    """Return the providers of the nodes of a session that was made with RECORD_PLACEMENT."""
     return [
         Placed(node.name, node.op_type, part.ep_name)
         for part in session.get_provider_graph_assignment_info()
@@ -205,9 +205,9 @@ def placement(session: ort.InferenceSession) -> list[Placed]:
 
 
 def misplaced(nodes: Iterable[Placed], provider: str) -> list[str]:
-    """Return the nodes that run elsewhere than on their provider, but for shape arithmetic, which belongs on the host.
+    """Return the nodes that do not run on their provider, except shape arithmetic, which belongs on the host.
 
-    Every one of them would copy values from the device and back in each run.
+    Each of them copies values from the device and back in each run.
     """
     return [
         f"{node.name} ({node.operator})" for node in nodes if node.provider != provider and node.operator not in ON_HOST
@@ -223,10 +223,10 @@ TYPES: dict[str, Any] = {
     "tensor(int8)": np.int8,
     "tensor(bool)": np.bool_,
 }
-"""The NumPy type of an input or output, by the name that ONNX Runtime has for it."""
+"""The NumPy type of an input or output, by ONNX Runtime's name for it."""
 
 NO_FOLDER = "/dev/null"
-"""The folder for weights that are not given in memory. It cannot exist; the default is the server's own folder."""
+"""The folder for weights that are not given in memory. It cannot exist. The default is the server's own folder."""
 
 
 def create_session(
@@ -238,9 +238,9 @@ def create_session(
     *,
     recorded: bool = False,
 ) -> ort.InferenceSession:
-    """A session of a graph.
+    """Return a session of a graph.
 
-    weights: of the model; on the CPU, all its sessions share them
+    weights: weight files of the model; on the CPU, all its sessions share them
     threads: threads of one run
     origin: path of the graph, for error messages
     recorded: whether its runs on CUDA may be recorded as CUDA graphs
@@ -248,7 +248,7 @@ def create_session(
     Raises GraphLoadError if ONNX Runtime rejects the graph, DeviceError if the provider is not available.
     """
     if provider == CUDA:
-        ort.preload_dlls()  # Loads CUDA and cuDNN from their pip packages.
+        ort.preload_dlls()  # loads CUDA and cuDNN from their pip packages
     options = _session_options(weights.files, provider, threads)
     shared = weights.tensors(graph) if provider == CPU else {}
     for name, value in shared.items():
@@ -273,7 +273,7 @@ def create_session(
 
 
 def _read_names(session: ort.InferenceSession) -> None:
-    """Raise UnicodeDecodeError if an input or output has a name that is not UTF-8; ONNX Runtime takes any bytes."""
+    """Raise UnicodeDecodeError if an input or output has a name that is not UTF-8. ONNX Runtime accepts any bytes."""
     for each in (*session.get_inputs(), *session.get_outputs()):
         _ = each.name, each.shape
 
@@ -282,7 +282,7 @@ def _session_options(weights: Mapping[str, bytes], provider: str, threads: int) 
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
-    options.enable_mem_pattern = False  # Shapes change with every batch.
+    options.enable_mem_pattern = False  # shapes change with every batch
     if provider == CPU:
         if instruction_set():
             options.register_custom_ops_library(str(LIBRARY))
@@ -308,7 +308,7 @@ def _provider_options(provider: str, *, recorded: bool) -> dict[str, str]:
         "arena_extend_strategy": "kSameAsRequested",
         # By default the inputs of float32 products are rounded to 10 bits, as in fp16.
         "use_tf32": "0",
-        # Asks for sums of SkipLayerNormalization in float32.
+        # SkipLayerNormalization then sums in float32.
         "enable_skip_layer_norm_strict_mode": "1",
         "enable_cuda_graph": str(int(recorded)),
     }
@@ -316,10 +316,10 @@ def _provider_options(provider: str, *, recorded: bool) -> dict[str, str]:
 
 @functools.cache
 def _share_one_arena() -> None:
-    """Make all sessions allocate from one arena, which grows by the size that is requested.
+    """Make all sessions allocate from one arena, which grows by the requested size.
 
     If each session has its own arena, which grows by powers of two, a server whose model is swapped under load takes
-    170 to 250 MB, by chance; with the shared arena it takes 170 to 215 MB. Without any arena, a base model with a
+    170 to 250 MB, at random. With the shared arena it takes 170 to 215 MB. Without any arena, a base model with a
     shortlist is a fifth slower.
     """
     info = ort.OrtMemoryInfo("Cpu", ort.OrtAllocatorType.ORT_ARENA_ALLOCATOR, 0, ort.OrtMemType.DEFAULT)
@@ -334,23 +334,23 @@ def _share_one_arena() -> None:
     ort.create_and_register_allocator(info, ort.OrtArenaCfg(arena))
 
 
-PROBES = 8  # steps of each number of rows that shared cores compute to tell whether such a step is short
+PROBES = 8  # measured steps on shared cores for each number of rows, which show whether such a step is short
 SHORT_STEP = 150e-6  # seconds
-STEP_GAP = 0.02  # seconds that a thread stays active after it computed: it is probably between two steps
-MOST_KNOWN = 64  # threads; beyond them those are forgotten that are not active any more
+STEP_GAP = 0.02  # seconds; a thread stays active for so long after it computed, because it is between two steps
+MOST_KNOWN = 64  # threads; beyond them, inactive ones are forgotten
 
 SessionT = TypeVar("SessionT")
 
 
 class ActiveThreads:
-    """The threads that compute at the moment and share the cores. Times are those of `clock`, in seconds."""
+    """The threads that compute now and share the cores. Times are those of `clock`, in seconds."""
 
     def __init__(self, clock: Callable[[], float] = time.monotonic) -> None:
         self._clock = clock
-        self._last_active: dict[int, float] = {}  # by thread id, in seconds of the clock; infinite while it computes
+        self._last_active: dict[int, float] = {}  # seconds of the clock by thread id; infinite while it computes
 
     def begin(self) -> bool:
-        """Mark this thread as active until `end`; returns whether it is the only active thread."""
+        """Mark this thread as active until `end`, and return whether it is the only active thread."""
         own, recent = threading.get_ident(), self._clock() - STEP_GAP
         self._last_active[own] = math.inf
         known = self._last_active.copy()
@@ -366,55 +366,55 @@ class ActiveThreads:
 
 
 class SessionPair(Generic[SessionT]):
-    """Two sessions of one graph: one for a single thread, one for each of several threads at the same time.
+    """Two sessions of one graph: one for a single active thread, one for each of several active threads.
 
     Both give the same results, to the last bit.
 
     all_cores: the session that uses all cores
     shared_cores: the session that uses one thread's share of the cores
-    chooses: whether the session of a step depends on the time that steps take, see `for_step`
+    chooses: whether the duration of steps selects the session, see `for_step`
     """
 
     chooses = True
 
     def __init__(self, all_cores: SessionT, shared_cores: SessionT, active_threads: ActiveThreads) -> None:
         self.all_cores, self.shared_cores, self._active_threads = all_cores, shared_cores, active_threads
-        self._steps: dict[int, int] = {}  # by rows: the steps that the session of shared cores has computed
-        self._shortest: dict[int, float] = {}  # by rows: the seconds of the shortest of them
+        self._steps: dict[int, int] = {}  # by rows: steps computed by the session of shared cores
+        self._shortest: dict[int, float] = {}  # by rows: seconds of the shortest of these steps
 
     def __enter__(self) -> SessionT:
-        """Return the session that this thread should use now; the thread counts as active inside the context."""
+        """Return the session for this thread now. The thread counts as active inside the context."""
         return self.all_cores if self._active_threads.begin() else self.shared_cores
 
     def __exit__(self, *_: object) -> None:
         self._active_threads.end()
 
     def around(self, session: SessionT) -> SessionPair[SessionT]:
-        """Return a pair like this one whose sessions are both this session."""
+        """Return a pair like this one in which both sessions are this session."""
         return SessionPair(session, session, self._active_threads)
 
     def for_step(self, session: SessionT, rows: int) -> SessionT:
-        """Return the session for a step of the decoder, where `session` is that of the context.
+        """Return the session for a step of the decoder; session: the session of the context.
 
-        A step that is short on shared cores uses no others: to wake their threads takes as long. The first steps of
-        each number of rows are measured to decide this.
+        A step that is short on shared cores uses no others, because notifying their threads takes as long. The first
+        steps of each number of rows are measured to decide this.
         """
         if self._steps.get(rows, 0) < PROBES or self._shortest[rows] < SHORT_STEP:
             return self.shared_cores
         return session
 
     def measure_step(self, session: SessionT, rows: int, seconds: float) -> None:
-        """Count a step that a session computed."""
+        """Count a computed step of a session."""
         if session is self.shared_cores:
             self._steps[rows] = self._steps.get(rows, 0) + 1
             self._shortest[rows] = min(self._shortest.get(rows, math.inf), seconds)
 
 
 class HelpedSession(SessionPair[SessionT]):
-    """A session of native operators, whose parts are computed by helpers too while no other thread computes.
+    """A session of native operators that uses helper threads while no other thread computes.
 
-    Helpers begin at once, so that a short step uses them as well. Results are the same with and without them, to the
-    last bit.
+    Helpers begin at once, so that a short step uses them too. Results are the same with and without them, to the last
+    bit.
 
     helpers: the threads beside the one that runs the graph
     """
@@ -424,7 +424,7 @@ class HelpedSession(SessionPair[SessionT]):
     def __init__(self, session: SessionT, active_threads: ActiveThreads, helpers: int) -> None:
         super().__init__(session, session, active_threads)
         self._helpers, self._use = helpers, helper_switch()
-        self._use(helpers)  # They start here: from a check at low priority they would have that for good.
+        self._use(helpers)  # starts them here, because a check at low priority would give them that permanently
         self._use(0)
 
     def __enter__(self) -> SessionT:

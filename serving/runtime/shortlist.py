@@ -1,7 +1,7 @@
 """The vocabulary shortlist: the target pieces that are likely translations of each source piece.
 
 The set of a sentence is `always` united with the candidates of each of its source pieces. A running batch with a
-shortlist computes the output layer for the union of the sets of its sentences; each sentence chooses from its own set.
+shortlist computes the output layer for the union of the sets of its sentences. Each sentence chooses from its own set.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from lingon.errors import BundleError
 from lingon.text import EOS, FORBIDDEN
 
 COLUMN_MULTIPLE = 64
-"""Columns; unions are padded to a multiple of this, so that graphs run with few different shapes."""
+"""Columns. Unions are padded to a multiple of this, so that graphs run with few different shapes."""
 
 MAX_BYTES = 2**27
 """Bytes of all arrays together, enough for 100 candidates of each of 300,000 pieces.
@@ -33,9 +33,9 @@ _READ_ERRORS = (ValueError, OSError, EOFError, KeyError, RuntimeError, MemoryErr
 
 @dataclass(frozen=True, slots=True, eq=False)
 class Shortlist:
-    """Candidates by source piece; all arrays are int32.
+    """Candidates by source piece. All arrays are int32.
 
-    always: (always), ids of the target pieces that every sentence may use, ascending; EOS is one of them
+    always: (always), ids of the target pieces that every sentence may use, ascending, EOS included
     offsets: (source_vocab + 1), ascending from 0
     pieces: (candidates), the candidates of source piece s are pieces[offsets[s] : offsets[s + 1]]
     """
@@ -45,31 +45,31 @@ class Shortlist:
     pieces: NDArray[np.int32]
 
     def select(self, source_ids: Sequence[int]) -> NDArray[np.int64]:
-        """The set of a source sentence: ids of target pieces, (set), ascending, without duplicates."""
+        """Return the set of a source sentence: ids of target pieces, (set), ascending, without duplicates."""
         return np.unique(self.collect(source_ids)).astype(np.int64)
 
     def collect(self, source_ids: Sequence[int]) -> NDArray[np.int32]:
-        """The set of a source sentence in any order, with duplicates, in a third of the time of `select`."""
+        """Return the set of a source sentence in any order, with duplicates, in a third of the time of `select`."""
         ids = np.asarray(source_ids, np.int64)
         begins, ends = self.offsets[ids].tolist(), self.offsets[ids + 1].tolist()
         return np.concatenate([self.always, *map(self.pieces.__getitem__, map(slice, begins, ends))])
 
     def to_bytes(self) -> bytes:
-        """The content of an npz file; equal arrays give equal bytes."""
+        """Return the content of an npz file. Equal arrays give equal bytes."""
         content = io.BytesIO()
         np.savez_compressed(content, always=self.always, offsets=self.offsets, pieces=self.pieces)
         return content.getvalue()
 
     @classmethod
     def from_bytes(cls, content: bytes, origin: Path, source_vocab: int, target_vocab: int) -> Shortlist:
-        """Read and check the content of a file; raises BundleError, which names `origin`."""
+        """Read and check the content of a file. Raises BundleError, which names `origin`."""
         shortlist = cls(**_read(content, origin))
         if problem := shortlist._problem(source_vocab, target_vocab):
             raise BundleError(f"{origin}: {problem}")
         return shortlist
 
     def _problem(self, source_vocab: int, target_vocab: int) -> str | None:
-        """The first reason why this shortlist is not valid for vocabularies of these sizes; None if it is valid."""
+        """Return the first reason why this shortlist is invalid for vocabularies of these sizes, or None."""
         for name, array in (("always", self.always), ("offsets", self.offsets), ("pieces", self.pieces)):
             if array.dtype != np.int32 or array.ndim != 1:
                 return f"{name} must be int32 in one dimension, is {array.dtype} in {array.ndim}"
@@ -99,9 +99,9 @@ class ShortlistUnion:
 
 
 def unite(sets: Sequence[NDArray[np.int32]]) -> ShortlistUnion:
-    """The union of sets of sentences; each set is a result of `Shortlist.collect`, or empty for a free slot."""
+    """Return the union of sets of sentences; sets: results of `Shortlist.collect`, or empty for free slots."""
     pieces = np.concatenate([np.empty(0, np.int32), *sets])
-    # One element per id: sorting the 9,600 ids of 32 sentences, 300 each, takes ten times as long.
+    # One element per id, because sorting the 9,600 ids of 32 sentences, 300 each, takes ten times as long.
     seen = np.zeros(int(pieces.max(initial=EOS)) + 1, np.bool_)
     seen[pieces] = True
     union = np.flatnonzero(seen)
@@ -122,7 +122,7 @@ def pad_pieces(piece_ids: NDArray[np.int64]) -> NDArray[np.int64]:
 
 
 def _read(content: bytes, origin: Path) -> dict[str, NDArray[np.int32]]:
-    """The arrays of a shortlist's file by name; checks only names and sizes."""
+    """Return the arrays of a shortlist's file by name, and check only names and sizes."""
     expected = {entry.name for entry in fields(Shortlist)}
     try:
         with zipfile.ZipFile(io.BytesIO(content)) as archive:
@@ -130,7 +130,7 @@ def _read(content: bytes, origin: Path) -> dict[str, NDArray[np.int32]]:
                 raise BundleError(f"{origin}: must hold the arrays {', '.join(sorted(expected))} and nothing else")
             if (size := sum(each.file_size for each in archive.infolist())) > MAX_BYTES:
                 raise BundleError(f"{origin}: unpacks to {size:,} bytes; at most {MAX_BYTES:,} are read")
-        with np.load(io.BytesIO(content)) as arrays:  # Pickled objects are rejected by default.
+        with np.load(io.BytesIO(content)) as arrays:  # pickled objects are rejected by default
             return {name: arrays[name] for name in expected}
     except _READ_ERRORS:
         raise BundleError(f"{origin}: not a readable shortlist") from None

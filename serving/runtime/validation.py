@@ -1,7 +1,7 @@
 """Checks that the manifest, the tokenizer and the graphs of a bundle agree, before the bundle is served.
 
 Checksums show that the files are as published, not that they agree with each other. A contradiction found here is an
-error of one line that names the file and the field; found by the first request that hits it, it would end the engine.
+error of one line that names the file and the field. Found by a request, it would end the engine.
 """
 
 from __future__ import annotations
@@ -35,14 +35,14 @@ from lingon.text import BOS
 
 FEW = 8  # tokens of a short sentence
 Dims = list[int | str] | None
-"""Dimensions of an input or output as ONNX declares them, numbers or names; None if none are declared or expected."""
+"""Dimensions of an input or output in ONNX, numbers or names; None if none are declared or expected."""
 
 
 @dataclass(frozen=True, slots=True)
 class ExpectedGraph:
     """The inputs and outputs that a graph must have. It may have more outputs, but no more inputs.
 
-    inputs, outputs: by name, the dimensions after the first one; None if they are not checked
+    inputs, outputs: by name, the dimensions after the first one, or None if they are not checked
     """
 
     name: str
@@ -81,7 +81,7 @@ def _check_tokenizer(bundle: Bundle) -> None:
 
 
 def _expected_graphs(manifest: Manifest, runner: OnnxRunner) -> Iterator[ExpectedGraph]:
-    """The graphs of a runner as the states of the manifest require them."""
+    """Yield the graphs of a runner as the states of the manifest require them."""
     dims: dict[str, Dims] = {state.name: list(state.shape) for state in manifest.states}
     encoded = {state.name: dims[state.name] for state in manifest.states if state.kind != "cache"}
     memory = {state.name: dims[state.name] for state in manifest.states_of("memory")}
@@ -115,12 +115,12 @@ def _expected_graphs(manifest: Manifest, runner: OnnxRunner) -> Iterator[Expecte
 
 
 def _unchecked(*tensors: str) -> dict[str, Dims]:
-    """Inputs or outputs whose dimensions are not checked."""
+    """Return inputs or outputs with unchecked dimensions."""
     return dict.fromkeys(tensors)
 
 
 def _expected_state_graphs(manifest: Manifest, graphs: StateGraphs) -> Iterator[ExpectedGraph]:
-    """The graphs that change states on a device as the states of the manifest require them."""
+    """Yield the graphs that change states on a device as the states of the manifest require them."""
     memory, past = manifest.states_of("memory"), [each for each in manifest.states if each.kind != "memory"]
     recurrent = manifest.states_of("recurrent")
     copied = _unchecked(names.SOURCES, names.TARGETS)
@@ -135,7 +135,7 @@ def _expected_state_graphs(manifest: Manifest, graphs: StateGraphs) -> Iterator[
 
 
 def _on_device(session: ort.InferenceSession, states: Iterable[State]) -> dict[str, Dims]:
-    """States as a graph that changes them must declare them: as blocks of a size that it states."""
+    """Return the declarations of states in a graph that changes them, as blocks of a size that it declares."""
     found = {each.name: each.shape for each in session.get_inputs()}
     sizes = {name: [size for size in (shape or [])[2:3] if isinstance(size, int)] for name, shape in found.items()}
     return {state.name: [names.blocks_name(state.name), *sizes.get(state.name, [])] for state in states}
@@ -157,7 +157,7 @@ def _check_dims(path: Path, kind: str, expected: dict[str, Dims], found: dict[st
 
 
 def _check_output_sizes(bundle: Bundle, precision: str, runner: OnnxRunner) -> None:
-    """Check the target vocabulary by the size of the logits, and an alignment by that of the cross-attention."""
+    """Check the target vocabulary by the size of the logits, and an alignment by the size of the cross-attention."""
     manifest, folder = bundle.manifest, bundle.folder / precision
     (logits,) = _sizes(folder / names.DECODER, runner.decoder.all_cores, names.LOGITS, 1)
     if logits < manifest.target_vocab:
@@ -180,7 +180,7 @@ def _check_output_sizes(bundle: Bundle, precision: str, runner: OnnxRunner) -> N
 
 
 def _sizes(path: Path, session: ort.InferenceSession, output: str, count: int) -> list[int]:
-    """The sizes of the `count` dimensions after the first one of an output, which must be declared as numbers."""
+    """Return the `count` sizes after the first dimension of an output, which must be declared as numbers."""
     dims: Dims = {each.name: each.shape for each in session.get_outputs()}[output]
     sizes = [size for size in (dims or [])[1 : 1 + count] if isinstance(size, int)]
     if len(sizes) < count:
@@ -189,7 +189,7 @@ def _sizes(path: Path, session: ort.InferenceSession, output: str, count: int) -
 
 
 def _check_output_rows(path: Path, graphs: ShortlistGraphs) -> None:
-    """Check that the decoder step reads the rows of the output layer as the graph at `path` outputs them."""
+    """Check that the decoder step reads the rows of the output layer that the graph at `path` outputs."""
     inputs = {each.name: (each.type, each.shape) for each in graphs.decoder.all_cores.get_inputs()}
     for each in graphs.output_rows.get_outputs():
         kind, dims = inputs[each.name]
@@ -201,7 +201,7 @@ def _check_output_rows(path: Path, graphs: ShortlistGraphs) -> None:
 
 
 def _numbers(dims: Dims) -> list[int | None]:
-    """The sizes that are declared as numbers; None for those that have a name."""
+    """Return the sizes that are declared as numbers, and None for named ones."""
     return [size if isinstance(size, int) else None for size in dims or []]
 
 
@@ -232,7 +232,7 @@ def _run_once(bundle: Bundle, precision: str, runner: OnnxRunner) -> None:
 
 
 def _score_with_attention(runner: OnnxRunner, source_ids: np.ndarray, target_ids: np.ndarray) -> None:
-    """Score a pair without padding with all its attention; raises ValueError for a matrix of another shape.
+    """Score a pair without padding with all its attention. Raises ValueError for a matrix of another shape.
 
     source_ids: (1, source_length), target_ids: (1, target_length - 1)
     """
@@ -250,14 +250,14 @@ def _score_with_attention(runner: OnnxRunner, source_ids: np.ndarray, target_ids
 
 
 def _run_last_step(runner: OnnxRunner, encoded: Encoded, manifest: Manifest, piece_ids: np.ndarray | None) -> None:
-    """Run the last step of the longest translation; piece_ids: the pieces that it may use, with a shortlist."""
+    """Run the last step of the longest translation; piece_ids: the permitted pieces, with a shortlist."""
     source, target = manifest.limits.max_source_tokens, manifest.limits.max_target_tokens
     shortlist, slots = piece_ids is not None, 1 if runner.state_graphs is None else 2
     buffers = runner.open(BatchShape(slots, 1, width_for(source), target), shortlist=shortlist)
     buffers.place(0, encoded, 0, piece_ids)
     buffers.token_ids[:], buffers.positions[:] = manifest.target_vocab - 1, target - 1
     buffers.step(1, logits=not shortlist)
-    if slots > 1:  # the graphs that copy states
+    if slots > 1:  # runs the graphs that copy states
         buffers.move(0, 1, target)
         buffers.step(1, logits=False)
 
@@ -265,7 +265,7 @@ def _run_last_step(runner: OnnxRunner, encoded: Encoded, manifest: Manifest, pie
 def _run_two_sentences(runner: OnnxRunner, manifest: Manifest, beam_size: int) -> None:
     """Run two steps for two short sentences, with the graph of beam search if there are several beams.
 
-    The second step refuses tokens and places that a search has made up.
+    The second step refuses invalid tokens and ranks of a search.
     """
     length, capacity = min(FEW, manifest.limits.max_source_tokens), min(FEW, manifest.limits.max_target_tokens)
     encoded = runner.encode(np.full((2, length), manifest.source_vocab - 1), np.full(2, length))

@@ -1,1 +1,1 @@
-"""From texts to reply messages, without gRPC; it imports of `serving` only `observability` and layers below."""
+"""From texts to reply messages, without gRPC. Imports only `observability` of `serving`, and layers below it."""

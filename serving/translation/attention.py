@@ -1,4 +1,4 @@
-"""What the attention between tokens says: the matrices of a request to score, word weights, and coverage. Pure."""
+"""Uses of the attention between tokens: the matrices of a request to score, word weights, and coverage. Pure."""
 
 from __future__ import annotations
 
@@ -29,9 +29,9 @@ Sizes = Mapping[AttentionKind, AttentionSize]
 
 
 def choose_attention(selection: pb.AttentionSelection, manifest: Manifest, sizes: Sizes) -> AttentionChoice:
-    """Return the matrices that a request selects; raises InvalidRequest and Unsupported, which name the field.
+    """Return the matrices that a request selects. Raises InvalidRequest and Unsupported, which name the field.
 
-    sizes: of the attention that the model has
+    sizes: numbers of layers and heads of the model's attention
     """
     if not sizes:
         raise Unsupported(f"attention: the model {manifest.name}/{manifest.version} has no attention")
@@ -49,7 +49,7 @@ def choose_attention(selection: pb.AttentionSelection, manifest: Manifest, sizes
 
 
 def count_weights(choice: AttentionChoice, source: int, target: int) -> int:
-    """Return the weights of all matrices of a pair of so many tokens, the end tokens included."""
+    """Return the number of weights in all matrices of a pair of so many tokens, end tokens included."""
     return sum(each.matrices * math.prod(matrix_shape(each.kind, source, target)) for each in choice)
 
 
@@ -65,7 +65,7 @@ def matrix_message(matrix: AttentionMatrix) -> pb.AttentionMatrix:
 
 
 def piece_messages(pieces: Sequence[str], spans: Sequence[tuple[int, int]], end: int) -> Iterator[pb.Piece]:
-    """Yield the tokens of a text with their spans; the end token, which has none, is at the end of the text."""
+    """Yield the tokens of a text with their spans. The end token, which has no span, is at the end of the text."""
     for piece, (first, last) in zip_longest(pieces, spans, fillvalue=(end, end)):
         yield pb.Piece(piece=str(piece), span=pb.Span(begin=first, end=last))
 
@@ -85,7 +85,7 @@ def _kinds(selection: pb.AttentionSelection, manifest: Manifest, sizes: Sizes) -
 
 
 def _within(field: str, selected: Sequence[int], count: int, kind: AttentionKind) -> tuple[int, ...]:
-    """Return the selected layers or heads without repetition, all of them if none is selected."""
+    """Return the selected layers or heads without repetition, or all of them if none is selected."""
     most = max(selected, default=0)
     if most >= count:
         message = f"attention.{field} must be 0 to {count - 1} for {kind} attention of this model, got {most}"
@@ -108,7 +108,7 @@ def _alignment(selection: pb.AttentionSelection, manifest: Manifest, sizes: Size
 
 WordWeights = list[list[float]]
 
-MOST_WEIGHTS = 200_000  # of a sentence, such as 450 words; placing tags by them holds up the event loop
+MOST_WEIGHTS = 200_000  # weights of a sentence, such as 450 words; with more, tag placement blocks the event loop
 
 _WORD = re.compile(r"\S+")
 
@@ -116,10 +116,10 @@ _WORD = re.compile(r"\S+")
 def word_weights(
     attention: np.ndarray, sources: Sequence[Span], targets: Sequence[Span], source: str, target: str
 ) -> WordWeights:
-    """Return (target words, source words): the share of the attention to a source word that a target word has.
+    """Return (target words, source words): the share of a target word's attention that each source word receives.
 
-    attention: (target tokens, source tokens), those without a span last
-    sources, targets: the spans of the tokens in `source` and `target`, whose words white space separates
+    attention: (target tokens, source tokens), tokens without a span last
+    sources, targets: the spans of the tokens in `source` and `target`, with words separated by white space
     """
     of_tokens = attention[: len(targets), : len(sources)]
     summed = _sums(targets, target) @ of_tokens @ _sums(sources, source).T
@@ -129,10 +129,10 @@ def word_weights(
 
 
 def sentence_weights(sentence: str, parts: Sequence[tuple[str, str, WordWeights | None]]) -> WordWeights | None:
-    """Return the weights of a sentence by those of its parts; None if one has none, or the sentence is very long.
+    """Return the weights of a sentence from its parts, or None if one has none or the sentence is very long.
 
-    sentence: as it was sent; it may have words of invisible characters, which are not in its parts
-    parts: of each the normalised source, the translation, and the weights between their words
+    sentence: as it was sent; it may have words of invisible characters, which its parts do not have
+    parts: for each, the normalised source, the translation, and the weights between their words
     """
     columns, count = caller_words(sentence), len(sentence.split())
     if count * sum(len(target.split()) for _, target, _ in parts) > MOST_WEIGHTS:
@@ -144,15 +144,15 @@ def sentence_weights(sentence: str, parts: Sequence[tuple[str, str, WordWeights 
             return None
         for row in weights:
             placed = [0.0] * count
-            for place, weight in zip(columns[first : first + words], row, strict=True):
-                placed[place] = weight
+            for index, weight in zip(columns[first : first + words], row, strict=True):
+                placed[index] = weight
             found.append(placed)
         first += words
     return found if first == len(columns) else None
 
 
 def _sums(spans: Sequence[Span], text: str) -> np.ndarray:
-    """Return (words, tokens): 1 for the word in which a token ends; a token of white space begins the word after it."""
+    """Return (words, tokens): 1 for the word in which a token ends. A token of white space begins the next word."""
     ends = [found.end() for found in _WORD.finditer(text)]
     sums = np.zeros((len(ends), len(spans)), np.float32)
     for token, (begin, end) in enumerate(spans):
@@ -162,13 +162,13 @@ def _sums(spans: Sequence[Span], text: str) -> np.ndarray:
 
 
 LEAST_COVERAGE = float(np.finfo(np.float32).tiny)
-"""Attention to a source token, at least: it is exactly 0 if a softmax underflows."""
+"""The least attention to a source token, because a softmax can underflow to 0."""
 
 
 def coverage(attention: np.ndarray) -> float:
     """Return the sum over source tokens of log(min(coverage, 1)), at most 0 (Wu et al. 2016, equation 14).
 
-    attention: (target_length, source_length), a row for each token of the translation, its end token too
+    attention: (target_length, source_length), a row for each token of the translation and its end token
     """
     covered = attention.sum(axis=0, dtype=np.float64)
     return float(np.log(np.clip(covered, LEAST_COVERAGE, 1.0)).sum())
@@ -177,14 +177,14 @@ def coverage(attention: np.ndarray) -> float:
 def with_coverage(hypothesis: Hypothesis, attention: np.ndarray, penalty: float) -> Hypothesis:
     """Return a hypothesis with the penalty in its score.
 
-    attention: see `coverage`; penalty: beta, by which the sum is multiplied
+    attention: see `coverage`; penalty: beta, the factor of the sum
     """
     return replace(hypothesis, score=hypothesis.score + penalty * coverage(attention))
 
 
 def covering_tokens(hypothesis: Hypothesis) -> tuple[int, ...]:
-    """Return the tokens for the scorer, whose attention has a row for each of them and one more, of what follows.
+    """Return the tokens for the scorer. Its attention has one more row, for the token that follows them.
 
-    The last token is left out if it ends the translation at the bound of its length, beyond which no scorer reads.
+    The last token is left out if it ends the translation at the bound of its length, because no scorer reads beyond it.
     """
     return hypothesis.tokens if hypothesis.finished else hypothesis.tokens[:-1]

@@ -1,7 +1,7 @@
-"""Tells in which language a text is written.
+"""Detection of the language of a text.
 
-The profiles that bundles have for their guard tell their languages apart. What the extra `detect` installs knows 200
-languages: it errs less, finds texts in a language that no model has, and needs no profiles.
+The profiles in bundles, which the guard uses, distinguish the languages of the models. The extra `detect` knows 200
+languages: it errs less, recognises languages without a model, and needs no profiles.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from lingon.serving.guard import Languages, trigrams
 from lingon.source_language import DECIDED, DETECTED_CHARACTERS, written_in
 from lingon.translation.v1 import translation_pb2 as pb
 
-MANY_LETTERS = 40  # that a text must have before it is taken to be in a language without a model
-FOREIGN = 0.95  # probability that it is in none of the languages of models from which on it is taken to be so
+MANY_LETTERS = 40  # letters; a shorter text always gets a language of a model
+FOREIGN = 0.95  # probability of languages without a model from which on a text is taken to be in one
 MOST_NAMED = 20  # languages of a text, the likeliest ones
-LIKELY = 0.05  # probability of a language without a model from which on it is named
-ENGLISH = 2.0  # how much likelier than another language before anything is read: others use words of English as well
-ANOTHER = 0.05  # probability that a text is in another language than those beside it, if they share one
-LEAST = 1e-3  # share of the fit that each language has at least in one of several texts that share one
+LIKELY = 0.05  # probability from which on a language without a model is named
+ENGLISH = 2.0  # ratio of the priors of English and another language, because others also use English words
+ANOTHER = 0.05  # probability that a text is in another language than its neighbours, if they share one
+LEAST = 1e-3  # least share of the fit of each language in one of several texts that share one
 
 Found = list[tuple[str, float]]
 """Languages with their probabilities, the likeliest first."""
@@ -34,16 +34,16 @@ Shares = dict[str, float]
 
 
 class Detector:
-    """The languages of several models.
+    """The detector of the languages of several models.
 
-    Without profiles of two languages, and without the extra, it finds only a language that alone has the script of a
-    text.
+    Without profiles of two languages, and without the extra, it only detects a language that is the only one with the
+    script of a text.
     """
 
     def __init__(self, profiles: Iterable[tuple[str, bytes]], codes: Mapping[str, str] | None = None) -> None:
-        """profiles: language tags with their profiles; of several for one language, the first is taken.
+        """profiles: language tags with their profiles; the first one of a language is used.
 
-        codes: of the languages of all models, with or without profiles: the code of a language by its tag
+        codes: the code of each language of the models by its tag, with or without a profile
         """
         found: dict[str, bytes] = {}
         for tag, content in profiles:
@@ -55,7 +55,7 @@ class Detector:
 
     async def detect_all(self, request: pb.DetectLanguagesRequest, time_slice: TimeSlice) -> pb.DetectLanguagesResponse:
         """Return the languages of all texts of a request."""
-        if not load_identifiers.cache_info().currsize:  # or every request would wait for a thread
+        if not load_identifiers.cache_info().currsize:  # otherwise every request would wait for a thread
             await asyncio.to_thread(load_identifiers)
         identifiers = load_identifiers() if self._codes else None
         foreign, shares = list[Found](), list[Shares]()
@@ -74,12 +74,12 @@ class Detector:
         return pb.DetectLanguagesResponse(results=results)
 
     def detect(self, text: str, identifiers: Identifiers | None = None) -> Found:
-        """Return the languages of a text; none for a text without letters."""
+        """Return the languages of a text, or none for a text without letters."""
         start = text[:DETECTED_CHARACTERS]
         return self._foreign(start, identifiers) or self._named(self._shares(start, identifiers))
 
     def _shares(self, start: str, identifiers: Identifiers | None) -> Shares:
-        """Return the probability of each language of models, as if all were equally likely before a text is read."""
+        """Return the probability of each language of the models, with equal priors."""
         if not len(trigrams(start)):
             return {}
         possible = written_in(start, self._tags)
@@ -87,14 +87,14 @@ class Detector:
             return _normalised(possible, identifiers.fits(start, [self._codes.get(tag, tag) for tag in possible]))
         if len(possible) == 1 < len(self._tags):
             return {possible[0]: 1.0}
-        profiled = [place for place, tag in enumerate(self._profiled) if tag in possible]
+        profiled = [index for index, tag in enumerate(self._profiled) if tag in possible]
         if self._languages is None or not profiled:
             return {}
         fits = self._languages.fits(start)
-        return _normalised([self._profiled[place] for place in profiled], [fits[place] for place in profiled])
+        return _normalised([self._profiled[index] for index in profiled], [fits[index] for index in profiled])
 
     def _foreign(self, start: str, identifiers: Identifiers | None) -> Found:
-        """Return the languages of a text that is in none of those of models; none if it may be."""
+        """Return the languages of a text that is in no language of the models, or none if it may be in one."""
         if identifiers is None or sum(map(str.isalpha, start)) < MANY_LETTERS:
             return []
         ranked = identifiers.rank(start)
@@ -104,7 +104,7 @@ class Detector:
         return [(code, share) for code, share in ranked if share >= LIKELY and code not in self._known]
 
     def _named(self, shares: Shares) -> Found:
-        """Return the likeliest languages of a text, English being likelier before it is read."""
+        """Return the likeliest languages of a text, with a higher prior for English."""
         weights = {tag: share * self._prior(tag) for tag, share in shares.items()}
         total = sum(weights.values())
         found = [(tag, weight / total) for tag, weight in weights.items() if weight]
@@ -117,10 +117,10 @@ class Detector:
 def beside_each_other(texts: Sequence[Shares], prior: Callable[[str], float]) -> list[Shares]:
     """Return the probabilities of the languages of texts that share one: of each by itself and by all others.
 
-    A text is in another language than the others with the probability ANOTHER. One of which nothing is known is taken
-    to be in that of the others.
+    A text is in another language than the others with the probability ANOTHER. A text without shares is assumed to be
+    in the language of the others.
 
-    prior: of a language, before a text is read, up to a constant; it is in neither the given nor the returned shares
+    prior: probability of a language, up to a constant; neither the given nor the returned shares include it
     """
     tags = list(dict.fromkeys(tag for shares in texts for tag in shares))
     if not tags:
@@ -138,7 +138,7 @@ def beside_each_other(texts: Sequence[Shares], prior: Callable[[str], float]) ->
 
 
 def _normalised(tags: Sequence[str], fits: Sequence[float]) -> Shares:
-    """Return probabilities by log-likelihoods; without any language that is known, none."""
+    """Return probabilities from log-likelihoods, or none if no language is known."""
     best = max(fits, default=-math.inf)
     if best == -math.inf:
         return {}

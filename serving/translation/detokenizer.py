@@ -1,4 +1,4 @@
-"""Incremental detokenisation for streams: the text of tokens as they are decided, of which no part is taken back."""
+"""Incremental detokenisation for streams: the text of tokens as they are decided. Shown text never changes later."""
 
 from __future__ import annotations
 
@@ -13,25 +13,25 @@ from lingon.text import UNK, Tokenizer
 class PartDetokenizer:
     """The text of one part, token by token.
 
-    A token costs the same wherever it stands in the text: only a window is decoded, from the last token before the new
-    ones that has text of its own. Sentencepiece drops a space at the beginning of what it decodes, and puts the bytes
-    of a character together; the window begins before both.
+    The cost of a token does not depend on its position. Only a window is decoded, from the last token with text before
+    the new ones. Sentencepiece drops a space at the beginning of what it decodes, and joins the bytes of a character,
+    so that the window begins before both.
     """
 
     def __init__(self, tokenizer: Tokenizer, begin: Begin | None = None) -> None:
-        """begin: that of the part, if the first tokens spell another one."""
+        """begin: text of the part's begin, if the first tokens spell another text."""
         self._tokenizer, self._begin = tokenizer, begin
         self._added = 0  # tokens
-        self._own = begin.text if begin else ""  # what stands for the first tokens, until it is shown
+        self._own = begin.text if begin else ""  # text of the first tokens, until it is shown
         self._window: list[int] = []
-        self._certain = 0  # ids of the window whose text no later token can change
-        self._window_text = ""  # of the ids of the window that were decoded before
-        self._space = ""  # white space that is shown when text follows it
+        self._certain = 0  # ids of the window with text that no later token can change
+        self._window_text = ""  # text of the ids of the window that were decoded before
+        self._space = ""  # white space that is shown when text follows
         self._bytes = codecs.getincrementaldecoder("utf-8")("replace")
         self._shown: list[str] = []
 
     def add(self, token: int) -> None:
-        """Add the next token; special ids have no text, and `Tokenizer.decode` skips them."""
+        """Add the next token. Special ids have no text, and `Tokenizer.decode` skips them."""
         self._added += 1
         if self._begin is not None and self._added <= len(self._begin.tokens) + 1:
             if self._added <= len(self._begin.tokens):
@@ -48,11 +48,11 @@ class PartDetokenizer:
             piece = str(self._tokenizer.target.id_to_piece(token))  # <0xE2>
             self._bytes.decode(bytes([int(piece[1:-1], 16)]))
             if self._bytes.getstate()[0]:
-                return  # the character is not complete
+                return  # the character is incomplete
         self._certain = len(self._window)
 
     def take(self) -> str:
-        """Return the text that is certain and was not returned yet, without white space at its end."""
+        """Return the certain text that was not returned yet, without white space at its end."""
         if self._tokenizer.moses is not None:
             return self._extended(self._tokenizer.moses.certain(self._window))
         if not self._certain:
@@ -71,20 +71,20 @@ class PartDetokenizer:
         return shown
 
     def _begin_window(self, begin: Begin, following: int) -> None:
-        """Have the tokens of a begin in the window; following: the first token after them."""
+        """Put the tokens of a begin into the window; following: the first token after them."""
         self._window = [token for token in begin.tokens if token > UNK]
         self._window_text, self._certain = begin.spelled, len(self._window)
         self._space = begin.space([following], self._tokenizer)
 
     def rest(self, text: str) -> str:
-        """Return what was not returned yet of the part's whole text."""
+        """Return the rest of the part's whole text that was not returned yet."""
         shown = "".join(self._shown)
         assert text.startswith(shown), "a delta would be taken back"
         self._shown = [text]
         return text[len(shown) :]
 
     def _extended(self, text: str) -> str:
-        """Return what a text, of which no part is taken back, has more than what was returned."""
+        """Return the part of a text after the returned part, which is final."""
         shown = "".join(self._shown)
         if not text.startswith(shown):
             return ""
@@ -92,7 +92,7 @@ class PartDetokenizer:
         return text[len(shown) :]
 
     def _shorten_window(self) -> None:
-        """Begin the window at its last certain token, if that has text."""
+        """Begin the window at its last certain token, if that token has text."""
         last = self._window[self._certain - 1]
         if self._tokenizer.target.is_byte(last):
             return
@@ -102,7 +102,7 @@ class PartDetokenizer:
 
 
 class PieceJoiner:
-    """The pieces of one part, token by token, with a blank between them: see TEXT_FORMAT_PIECES."""
+    """The pieces of one part, token by token, separated by blanks: see TEXT_FORMAT_PIECES."""
 
     def __init__(self, tokenizer: Tokenizer) -> None:
         self._tokenizer = tokenizer
@@ -110,7 +110,6 @@ class PieceJoiner:
         self._shown = ""
 
     def add(self, token: int) -> None:
-        """Add the next token."""
         self._tokens.append(token)
 
     def take(self) -> str:
@@ -118,14 +117,14 @@ class PieceJoiner:
         return self.rest(" ".join(self._tokenizer.target_pieces(self._tokens)))
 
     def rest(self, text: str) -> str:
-        """Return what was not returned yet of the part's pieces."""
+        """Return the rest of the part's pieces that was not returned yet."""
         assert text.startswith(self._shown), "a delta would be taken back"
         more, self._shown = text[len(self._shown) :], text
         return more
 
 
 class IncrementalDetokenizer:
-    """The text of all parts in their order: a part waits until those before it are done."""
+    """The text of all parts in order. A part waits until the parts before it are done."""
 
     def __init__(
         self,
@@ -136,20 +135,20 @@ class IncrementalDetokenizer:
         *,
         in_pieces: bool = False,
     ) -> None:
-        """document: the text that is translated; sentences: the index of the sentence of each part.
+        """document: the translated text; sentences: the index of the sentence of each part.
 
-        begin: of the first part, see PartDetokenizer
-        in_pieces: whether texts are pieces, which are joined as they are
+        begin: text of the first part's begin, see PartDetokenizer
+        in_pieces: whether texts are pieces, which are joined unchanged
         """
         self._parts: list[PartDetokenizer | PieceJoiner] = [
-            PieceJoiner(tokenizer) if in_pieces else PartDetokenizer(tokenizer, None if place else begin)
-            for place in range(len(sentences))
+            PieceJoiner(tokenizer) if in_pieces else PartDetokenizer(tokenizer, None if index else begin)
+            for index in range(len(sentences))
         ]
         self._sentences = sentences
         self._joiner = Joiner(document)
         self._done: list[str | None] = [None] * len(sentences)
         self._current = 0
-        self._shown = -1  # the last part of which text was returned
+        self._shown = -1  # the last part with returned text
 
     def add(self, part: int, token: int) -> None:
         """Add the next token of a part."""
@@ -174,7 +173,7 @@ class IncrementalDetokenizer:
         return found
 
     def _placed(self, text: str) -> str:
-        """Put before a part's first text what separates it: a space within a sentence."""
+        """Prefix a part's first text with its separator: a space within a sentence."""
         if not text:
             return ""
         sentence, shown, self._shown = self._sentences[self._current], self._shown, self._current

@@ -23,10 +23,10 @@ from lingon.text import LanguageTokens
 
 
 class ValidUtf8:
-    """Keeps the translations of one model in valid UTF-8, whatever search made them.
+    """A guarantee of valid UTF-8 for the translations of one model, for every search.
 
-    Plain search restricts no token, because rules need the logits of every step. A translation that has U+FFFD, or in
-    which byte pieces break a character, is decoded once more with the rules; greedy search goes on before that
+    Plain search restricts no token, because rules need the logits of every step. A translation with U+FFFD, or with
+    byte pieces that break a character, is decoded once more with the rules. Greedy search continues before that
     character.
     """
 
@@ -37,16 +37,16 @@ class ValidUtf8:
     def options(self, options: Options, prefix: Sequence[int]) -> Options:
         """Return the options for a translation that begins with these tokens.
 
-        A prefix with byte pieces has the rules at once, because a model is likely to go on with another byte piece.
+        With byte pieces in the prefix the rules apply at once, because a model is likely to continue with a byte piece.
         """
         if options.rules is not None or not self._spelling.has_bytes(prefix):
             return options
         return self._ruled(options)
 
     def until_broken(self, on_token: Callable[[int], None], prefix: int) -> Callable[[int], None]:
-        """Return what passes the tokens of a stream on, until one breaks a character.
+        """Return a callback that passes on the tokens of a stream until one breaks a character.
 
-        prefix: the number of tokens at the beginning that are passed on in any case
+        prefix: the number of first tokens that are passed on in any case
         """
         read = 0
         character: int | None = BETWEEN
@@ -62,7 +62,7 @@ class ValidUtf8:
         return pass_on
 
     def again(self, job: DecodeJob, found: Sequence[Hypothesis]) -> tuple[Options, tuple[int, ...]] | None:
-        """Return the options and the prefix with which a job is decoded once more; None if it need not be."""
+        """Return the options and the prefix for decoding a job again, or None if its translations are valid."""
         if job.options.rules is not None:
             return None
         prefix = job.shown_prefix
@@ -78,9 +78,9 @@ class ValidUtf8:
 
 
 def rejoined(job: DecodeJob, first: Hypothesis, kept: int, second: Hypothesis) -> Hypothesis:
-    """Return a translation that was continued, with the log-probabilities that its beginning had before.
+    """Return a continued translation, with the log-probabilities that its beginning had before.
 
-    first: the translation before; kept: the number of its tokens with which the second one begins
+    first: the translation before; kept: the number of its tokens at the beginning of the second one
     """
     log_probs = first.log_probs[:kept] + second.log_probs[kept:]
     generated = max(len(log_probs) - len(job.shown_prefix), 1)
@@ -96,13 +96,13 @@ logger = logging.getLogger(__name__)
 
 
 class LoopCallbacks:
-    """Runs callbacks on an event loop with values that other threads post, in the order of the posts.
+    """A queue of callbacks on an event loop, with values that other threads post, in the order of the posts.
 
-    Waking a loop costs a system call. One wake-up serves all values that arrive until the loop runs, for all requests
-    of the loop: use `of`.
+    Notifying a loop costs a system call. One notification serves all values that arrive until the loop runs, for all
+    requests of the loop: use `of`.
     """
 
-    # Weak on both sides: values that are still posted when a loop closes keep their engine and model alive.
+    # Weak on both sides, because values posted to a closed loop would keep their engine and model alive.
     _by_loop: ClassVar[weakref.WeakKeyDictionary[asyncio.AbstractEventLoop, weakref.ref[LoopCallbacks]]] = (
         weakref.WeakKeyDictionary()
     )
@@ -114,7 +114,7 @@ class LoopCallbacks:
 
     @classmethod
     def of(cls, loop: asyncio.AbstractEventLoop) -> LoopCallbacks:
-        """Return the one instance that serves a loop; it lives as long as a client of the loop uses it."""
+        """Return the only instance for a loop. It lives as long as a client of the loop uses it."""
         known = cls._by_loop.get(loop)
         found = known() if known is not None else None
         if found is None:
@@ -123,14 +123,14 @@ class LoopCallbacks:
         return found
 
     def post(self, callback: Callable[[Any], None], value: Any) -> None:
-        """Have `callback(value)` run on the loop; callable from any thread. A closed loop drops the value."""
+        """Run `callback(value)` on the loop. Callable from any thread. A closed loop drops the value."""
         self._posted.append((callback, value))
         if not self._wake_up_pending and not self._loop.is_closed():
             self._wake_up_pending = True
             self._loop.call_soon_threadsafe(self._run)
 
     def _run(self) -> None:
-        self._wake_up_pending = False  # before the first read, so that a value posted meanwhile wakes the loop again
+        self._wake_up_pending = False  # before the first read, because a value may be posted during it
         for _ in range(len(self._posted)):
             callback, value = self._posted.popleft()
             try:
@@ -140,9 +140,9 @@ class LoopCallbacks:
 
 
 class PendingJob(Generic[Answer]):
-    """A job and the future of its outcome. Errors are results of the future, so that none is left unread.
+    """A job and the future of its outcome. Errors are results of the future, so that none stays unread.
 
-    optional: whether its request can do without it, so that its error does not end the others
+    optional: whether its request can succeed without it, so that its error does not end the others
     """
 
     __slots__ = ("_mend", "job", "optional", "outcome")
@@ -155,14 +155,14 @@ class PendingJob(Generic[Answer]):
         *,
         optional: bool = False,
     ) -> None:
-        """mend: returns the answer to a job with its outcome; default: the outcome."""
+        """mend: returns the answer to a job from its outcome; default: the outcome."""
         self.job, self.outcome, self._mend, self.optional = job, outcome, mend, optional
 
     async def answer(self) -> Answer:
-        """Return the outcome; raises the error that ended the job."""
+        """Return the outcome, or raise the error that ended the job."""
         outcome = await self.outcome
         if isinstance(outcome, RequestError):
-            # A request that cancels its jobs does not read their outcomes: the engine was stopped.
+            # A request that cancels its jobs does not read their outcomes, so that the engine was stopped.
             raise ModelUnloaded if isinstance(outcome, Cancelled) else outcome
         return outcome if self._mend is None else await self._mend(self.job, outcome)
 
@@ -174,7 +174,7 @@ class _CallFields(TypedDict):
 
 
 class EngineClient:
-    """Submits the jobs of one request. Belongs to the event loop that made it."""
+    """The submission of the jobs of one request. Belongs to the event loop that made it."""
 
     def __init__(
         self,
@@ -186,14 +186,14 @@ class EngineClient:
     ) -> None:
         """deadline: on the clock of `time.monotonic`; caller: the key of fair queuing.
 
-        languages: the tokens of the pair; sources have theirs already
+        languages: the tokens of the pair; sources already have theirs
         """
         self._engine, self._valid_utf8, self._languages = engine, valid_utf8, languages
         self._call: _CallFields = {"deadline": deadline, "caller": caller, "call": next(_calls)}
         self._loop = asyncio.get_running_loop()
         self._callbacks = LoopCallbacks.of(self._loop)
-        self._open: dict[int, PendingJob[Any]] = {}  # the jobs that the engine has
-        self._awaited: dict[int, PendingJob[Any]] = {}  # those of them that have no outcome yet
+        self._open: dict[int, PendingJob[Any]] = {}  # the jobs in the engine
+        self._awaited: dict[int, PendingJob[Any]] = {}  # the jobs in the engine without an outcome
 
     def decode(
         self,
@@ -206,7 +206,7 @@ class EngineClient:
         follow_up: bool = False,
         optional: bool = False,
     ) -> PendingJob[Hypotheses]:
-        """Return a sentence to translate; the engine's outcome may break a character, the answer is valid UTF-8.
+        """Return a job to translate a sentence. The engine's outcome may break a character. The answer is valid UTF-8.
 
         on_token: called on the loop with every token of a greedy search, up to one that breaks a character
         bias, follow_up: see DecodeJob; optional: see PendingJob
@@ -238,7 +238,7 @@ class EngineClient:
         follow_up: bool = False,
         attention: AttentionChoice = (),
     ) -> PendingJob[Scored]:
-        """Return a translation to score; follow_up, attention: see ScoreJob."""
+        """Return a job to score a translation; follow_up, attention: see ScoreJob."""
         outcome: asyncio.Future[Any] = self._loop.create_future()
         job = ScoreJob(
             source_ids=source_ids,
@@ -251,7 +251,7 @@ class EngineClient:
         return PendingJob(job, outcome)
 
     def submit(self, pending: Sequence[PendingJob[Any]]) -> None:
-        """Submit all of these jobs or none; raises what `Engine.submit` raises."""
+        """Submit all of these jobs or none. Raises what `Engine.submit` raises."""
         if not pending:
             return
         jobs = [each.job for each in pending]
@@ -260,10 +260,10 @@ class EngineClient:
             self._open[id(each.outcome)] = self._awaited[id(each.outcome)] = each
 
     async def submit_when_possible(self, pending: Sequence[PendingJob[Any]]) -> None:
-        """Submit follow-up jobs one by one, each as soon as the queue takes it.
+        """Submit follow-up jobs one by one, each as soon as the queue accepts it.
 
-        They are not refused, because the text that they belong to was admitted before. An engine that takes no more
-        jobs ends them, optional ones with their outcome.
+        They are not refused, because their text was admitted before. An engine that accepts no more jobs ends them,
+        optional ones with their outcome.
         """
         for each in pending:
             while True:
@@ -279,7 +279,7 @@ class EngineClient:
                     break
 
     async def in_valid_utf8(self, job: DecodeJob, found: Hypotheses) -> Hypotheses:
-        """Return the translations of a job; decodes it once more if one of them is not valid UTF-8."""
+        """Return the translations of a job. If one is not valid UTF-8, the job is decoded once more."""
         again = self._valid_utf8.again(job, found)
         if again is None:
             return found
@@ -304,12 +304,12 @@ class EngineClient:
         _set(outcome, value)
         optional = pending is not None and pending.optional
         if isinstance(value, RequestError) and not isinstance(value, EngineFault) and not optional:
-            # The error ends the whole request, which awaits its jobs one by one: it must not wait for the others first.
+            # The error ends the whole request, which awaits its jobs one by one. It must not wait for the others first.
             for each in self._awaited.values():
                 _set(each.outcome, value)
-            self._awaited.clear()  # when thousands of jobs are cancelled, each of them comes here
+            self._awaited.clear()  # otherwise each of thousands of cancelled jobs would run this loop
 
 
 def _set(outcome: asyncio.Future[Any], value: Any) -> None:
-    if not outcome.done():  # the request that awaits it may have been cancelled
+    if not outcome.done():  # the awaiting request may have been cancelled
         outcome.set_result(value)

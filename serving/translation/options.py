@@ -1,6 +1,6 @@
-"""The options of a request: defaults filled in, and every value checked against the model's limits.
+"""The options of a request, with defaults, and every value checked against the model's limits.
 
-They say how its texts are read, how they are decoded, and what the reply holds.
+They select how texts are read and decoded, and what the reply holds.
 """
 
 from __future__ import annotations
@@ -31,14 +31,14 @@ from lingon.translation.v1 import translation_pb2 as pb
 
 MAX_KEEP = 256  # strings
 MAX_TAGS = 256  # names in each list of elements
-MAX_KEEP_CHARACTERS = 256  # of each string to keep, and of each name
+MAX_KEEP_CHARACTERS = 256  # characters of each string to keep, and of each name
 
 Policy: TypeAlias = pb.GuardPolicy.ValueType
 
 WHOLE = pb.TextOptions(
     split_sentences=pb.SENTENCE_SPLITTING_OFF, protect=False, lower_capitals=False, guard=pb.GUARD_POLICY_OFF
 )
-"""The model reads each text as it is, and what it writes is the translation."""
+"""Options for texts that the model reads and writes unchanged."""
 
 _NOT_IN_NAMES = re.compile(r"[\s\"'<>/=]")
 
@@ -50,7 +50,7 @@ _SPLITS = {
 
 
 class Format(Enum):
-    """How a text is written."""
+    """The format of a text."""
 
     PLAIN = pb.TEXT_FORMAT_PLAIN
     HTML = pb.TEXT_FORMAT_HTML
@@ -67,7 +67,7 @@ class Format(Enum):
 class TextChoice:
     """The options of `TextOptions`, checked and with defaults.
 
-    twins: whether the model reads twins of characters that it lacks
+    twins: whether characters that the model lacks are replaced by twins
     """
 
     format: Format = Format.PLAIN
@@ -85,12 +85,12 @@ class TextChoice:
 def text_choice(
     asked: pb.TextOptions, *, forced: bool, greedy: bool, forbidden: Sequence[str] = (), conflict: str = ""
 ) -> TextChoice:
-    """Return the options to use; raises InvalidRequest.
+    """Return the options to use. Raises InvalidRequest.
 
-    forbidden: words that translations must not have; in lower case the model would not know them
-    forced: whether translations have forced words, which belong to one sentence and to what the model itself reads
+    forbidden: words that translations must not have; the model would not recognise them in lower case
+    forced: whether translations have forced words, which belong to one sentence and to the text that the model reads
     greedy: whether the search is greedy
-    conflict: the option with which no sentence is translated once more; empty without one
+    conflict: the option that excludes another translation of a sentence; empty without one
     """
     written = format_of(asked.format, "text.format")
     if forced and asked.keep:
@@ -122,7 +122,7 @@ def text_choice(
 
 
 def _for_pieces(asked: pb.TextOptions) -> TextChoice:
-    """Return the options of texts in pieces; raises InvalidRequest for those that need text."""
+    """Return the options of texts in pieces. Raises InvalidRequest for options that need text."""
     needless = {
         "keep": bool(asked.keep),
         "protect": asked.protect,
@@ -156,7 +156,7 @@ def _policy(asked: Policy, conflict: str, *, greedy: bool) -> Policy:
 
 
 def format_of(asked: pb.TextFormat.ValueType, field: str) -> Format:
-    """Return how texts are written; raises InvalidRequest, which names the field, for a value that is none."""
+    """Return the format of texts. Raises InvalidRequest, which names the field, for an invalid value."""
     try:
         return Format(asked or pb.TEXT_FORMAT_PLAIN)
     except ValueError:
@@ -180,9 +180,9 @@ def _markup_rules(asked: pb.TextOptions, written: Format) -> MarkupRules:
         if tags and not written.is_markup:
             raise InvalidRequest(f"text.{name}", f"text.{name} needs a text.format with markup, HTML or XML")
         _strings(tags, f"text.{name}", MAX_TAGS)
-    for place, name in enumerate(asked.translate_attributes):
+    for index, name in enumerate(asked.translate_attributes):
         if found := _NOT_IN_NAMES.search(name):
-            field = f"text.translate_attributes[{place}]"
+            field = f"text.translate_attributes[{index}]"
             raise InvalidRequest(field, f"{field} must be the name of an attribute, which has no {found[0]!r}")
     try:
         rules = MarkupRules.of(*lists.values())
@@ -192,14 +192,14 @@ def _markup_rules(asked: pb.TextOptions, written: Format) -> MarkupRules:
 
 
 def _strings(strings: Sequence[str], field: str, most: int) -> tuple[str, ...]:
-    """Return the strings of a list; raises InvalidRequest."""
+    """Return the strings of a list. Raises InvalidRequest."""
     if len(strings) > most:
         raise InvalidRequest(field, f"{field} must have at most {most} strings, got {len(strings)}")
-    for place, string in enumerate(strings):
+    for index, string in enumerate(strings):
         if not string.strip() or len(string) > MAX_KEEP_CHARACTERS:
             raise InvalidRequest(
                 field,
-                f"{field}[{place}] must have 1 to {MAX_KEEP_CHARACTERS} characters and not only white space, got "
+                f"{field}[{index}] must have 1 to {MAX_KEEP_CHARACTERS} characters and not only white space, got "
                 f"{len(string)}",
             )
     return tuple(strings)
@@ -211,42 +211,42 @@ MAX_NGRAM = 32  # tokens
 MAX_REPETITION_PENALTY = 100.0
 MAX_PATIENCE = 10.0
 MAX_COVERAGE_PENALTY = 10.0
-MAX_ALTERNATIVES = 32  # each is a job of its own
+MAX_ALTERNATIVES = 32  # alternatives; each is a separate job
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class ResolvedOptions:
     """The options of one request: how its texts are translated, and what the reply holds.
 
-    job: the options of every job, but for what `job_options` sets; if the request samples or wants alternatives, each
-        hypothesis is a job
-    coverage_penalty: of the score; 0 is none
-    prefix_bias: the weight of target prefixes; 1 is prefixes that hold
-    alternatives: number of tokens after the prefix that are completed; 0 is a plain search
-    message: the options that were used, for the reply
+    job: the options of every job, except those that `job_options` sets; if the request samples or wants alternatives,
+        each hypothesis is a job
+    coverage_penalty: penalty in the score; 0 means none
+    prefix_bias: the weight of target prefixes; 1 means that translations must begin with them
+    alternatives: number of tokens after the prefix that are completed; 0 means a plain search
+    message: the used options, for the reply
     """
 
     job: Options
     num_hypotheses: int
-    max_output_tokens: int  # including the end token; the bound of each text holds as well
+    max_output_tokens: int  # tokens with the end token; the bound of each text applies too
     return_tokens: bool
     return_alignment: bool
     splits: bool  # whether a sentence that is longer than the model reads is split
     message: pb.DecodingOptions
     text: TextChoice
-    rules: RequestRules | None = None  # what translations must have or must not have
+    rules: RequestRules | None = None  # words that translations must have or must not have
     coverage_penalty: float = 0.0
     prefix_bias: float = 1.0
     alternatives: int = 0
 
     @property
     def streams(self) -> bool:
-        """Whether translations can be streamed: with one row, later tokens never replace earlier ones."""
+        """Whether translations can be streamed, because with one row later tokens never replace earlier ones."""
         return self.job.beam_size == 1 and self.num_hypotheses == 1 and not self.alternatives
 
     @property
     def samples(self) -> int:
-        """The number of jobs for each part of a text, beside alternatives."""
+        """The number of jobs for each part of a text, without alternatives."""
         return self.num_hypotheses if self.job.sampling is not None else 1
 
     def jobs_of(self, part: int) -> int:
@@ -258,7 +258,7 @@ class ResolvedOptions:
 
         part: index of the part of the text
         stream: number of the random stream, if the job samples
-        rank: of its token after the prefix, if the first part has alternatives
+        rank: rank of its first token after the prefix, if the first part has alternatives
         """
         job = self.job
         return replace(
@@ -277,11 +277,11 @@ def resolve(
     shortlist: bool | None = None,
     text: pb.TextOptions | None = None,
 ) -> ResolvedOptions:
-    """Return the options to use; raises InvalidRequest or Unsupported.
+    """Return the options to use. Raises InvalidRequest or Unsupported.
 
     vocabulary: the target pieces of the model
-    shortlist: the default for requests that do not set it; None if the model has no shortlist
-    text: those of the request
+    shortlist: the default for requests that do not set it, or None if the model has no shortlist
+    text: the text options of the request
     """
     text = text or pb.TextOptions()
     sampling = _sampling(requested.sampling) if requested.HasField("sampling") else None
@@ -295,7 +295,7 @@ def resolve(
     ranking = _ranking(requested)
     chooses = restrictions.name or ranking.chooses
     if ranking.alternatives:
-        num_hypotheses = 1  # of each alternative
+        num_hypotheses = 1  # for each alternative
     message = pb.DecodingOptions(
         beam_size=beam_size,
         num_hypotheses=num_hypotheses,
@@ -338,7 +338,7 @@ def resolve(
 
 
 class _Ranking(NamedTuple):
-    """The options about which hypotheses a search compares, checked; see `DecodingOptions`."""
+    """The checked options that select the hypotheses that a search compares; see `DecodingOptions`."""
 
     patience: float
     coverage_penalty: float
@@ -348,7 +348,7 @@ class _Ranking(NamedTuple):
 
     @property
     def chooses(self) -> str:
-        """The first of these options under which not all next tokens are the likeliest ones; empty without one."""
+        """The first of these options that may choose other than the likeliest tokens; empty without one."""
         return "prefix_bias" if self.prefix_bias < 1 else "alternatives" if self.alternatives else ""
 
 
@@ -378,7 +378,7 @@ def _ranking(requested: pb.DecodingOptions) -> _Ranking:
 
 
 def _searched(message: pb.DecodingOptions, num_hypotheses: int) -> int:
-    """Return the hypotheses of one job; a coverage penalty ranks all that a search has ended with."""
+    """Return the hypotheses of one job. A coverage penalty ranks all hypotheses that a search ended with."""
     if message.HasField("sampling") or message.alternatives:
         return 1
     if message.coverage_penalty:
@@ -387,7 +387,7 @@ def _searched(message: pb.DecodingOptions, num_hypotheses: int) -> int:
 
 
 def _length_penalty(requested: pb.DecodingOptions, manifest: Manifest) -> float:
-    """Return the length penalty, by default that of the model."""
+    """Return the length penalty, by default the model's."""
     given = requested.HasField("length_penalty")
     penalty = requested.length_penalty if given else manifest.defaults.length_penalty
     _within("length_penalty", penalty, 0.0, MAX_LENGTH_PENALTY)
@@ -395,7 +395,7 @@ def _length_penalty(requested: pb.DecodingOptions, manifest: Manifest) -> float:
 
 
 def _max_output_tokens(requested: pb.DecodingOptions, manifest: Manifest) -> int:
-    """Return the largest number of tokens of a translation, at most that of the model."""
+    """Return the largest number of tokens of a translation, at most the model's."""
     most = manifest.limits.max_target_tokens
     if not requested.HasField("max_output_tokens"):
         return most
@@ -406,7 +406,7 @@ def _max_output_tokens(requested: pb.DecodingOptions, manifest: Manifest) -> int
 def _text_choice(
     text: pb.TextOptions, restrictions: _Restrictions, message: pb.DecodingOptions, chooses: str
 ) -> TextChoice:
-    """Return how texts are read and judged; message: the options that are used; chooses: see `_shortlist`."""
+    """Return how texts are read and judged; message: the used options; chooses: see `_shortlist`."""
     conflict = chooses or ("coverage_penalty" if message.coverage_penalty else "")
     conflict = conflict or ("num_hypotheses above 1" if message.num_hypotheses > 1 else "")
     conflict = "sampling" if message.HasField("sampling") else conflict
@@ -429,7 +429,7 @@ def check_alignment(manifest: Manifest, field: str) -> None:
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class _Restrictions:
-    """The options that restrict which tokens may come next, checked; see `DecodingOptions`."""
+    """The checked options that restrict the next tokens; see `DecodingOptions`."""
 
     min_output_tokens: int
     no_repeat_ngram_size: int
@@ -439,7 +439,7 @@ class _Restrictions:
 
     @property
     def name(self) -> str:
-        """The first of these options that restricts anything; empty if none does."""
+        """The first of these options with a restriction; empty without one."""
         values = {
             "min_output_tokens": self.min_output_tokens > 1,
             "no_repeat_ngram_size": self.no_repeat_ngram_size > 0,
@@ -495,7 +495,7 @@ def _beams(requested: pb.DecodingOptions, manifest: Manifest, *, samples: bool) 
 
 
 def _shortlist(requested: pb.DecodingOptions, chooses: str, manifest: Manifest, default: bool | None) -> bool:
-    """Return whether there is a shortlist; chooses: an option that needs all tokens, empty without one."""
+    """Return whether a shortlist is used; chooses: an option that needs all tokens, empty without one."""
     needs_all = "sampling" if requested.HasField("sampling") else chooses
     if not requested.HasField("shortlist"):
         return bool(default) and not needs_all
@@ -543,7 +543,7 @@ def _above_zero(name: str, value: float, most: float) -> None:
 
 
 def _shown(value: float) -> str:
-    """A number as the caller wrote it: every digit of an integer, and those that a float of the message can hold."""
+    """Return a number as the caller wrote it: all digits of an integer, or those that a float of the message holds."""
     return str(value) if isinstance(value, int) else f"{value:.7g}"
 
 

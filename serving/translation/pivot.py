@@ -1,4 +1,4 @@
-"""Translates a pair of languages that no model translates: into a pivot language, and from that into the target."""
+"""Translation between languages without a model: into a pivot language, and from there into the target."""
 
 from __future__ import annotations
 
@@ -19,9 +19,9 @@ from lingon.translation.v1 import translation_pb2 as pb
 
 
 def pivoted(first: pb.TextResult, second: pb.TextResult, *, sentences: bool) -> pb.TextResult:
-    """Return the second result with what the first one adds to it; both have their sentences.
+    """Return the second result with the additions of the first one. Both have their sentences.
 
-    sentences: whether the result has them
+    sentences: whether the returned result has them
     """
     codes = {warning.code for warning in second.warnings}
     second.warnings.extend(warning for warning in first.warnings if warning.code not in codes)
@@ -42,9 +42,9 @@ def pivoted(first: pb.TextResult, second: pb.TextResult, *, sentences: bool) -> 
 
 
 def pivoted_sentences(first: Iterable[pb.Sentence], second: Iterable[pb.Sentence]) -> list[pb.Sentence]:
-    """Return the sentences of a text; those that the second translation joins or divides differently are one.
+    """Return the sentences of a text. Sentences that the second translation joins or divides differently become one.
 
-    The targets of the first and the sources of the second ones are spans of the same text.
+    The targets of the first sentences and the sources of the second ones are spans of the same text.
     """
     spans = [(each.target, 0, each) for each in first] + [(each.source, 1, each) for each in second]
     spans.sort(key=lambda found: (found[0].begin, found[1]))
@@ -57,13 +57,13 @@ def pivoted_sentences(first: Iterable[pb.Sentence], second: Iterable[pb.Sentence
         reached = max(reached, span.end)
     found: list[pb.Sentence] = []
     for ones, others in groups:
-        if ones:  # what the first translation has no sentence for is none
+        if ones:  # text without a sentence of the first translation has none here
             found.append(_joined(ones, others, found[-1].target.end if found else 0))
     return found
 
 
 def _joined(first: Sequence[pb.Sentence], second: Sequence[pb.Sentence], end: int) -> pb.Sentence:
-    """Return a sentence of the text; end: of the translation before it, for one of which nothing was written."""
+    """Return a sentence of the text; end: end of the previous translation, for a sentence without one."""
     judged = second or first
     whole = pb.Sentence(
         source=_span([each.source for each in first]),
@@ -83,7 +83,7 @@ def _span(spans: Sequence[pb.Span]) -> pb.Span:
 Answered = Callable[[Iterable[pb.TextResult]], None]
 
 
-class Leg(NamedTuple):
+class Hop(NamedTuple):
     """One of the two models; answered: counts its results."""
 
     translator: Translator
@@ -96,23 +96,23 @@ class _Header(Header):
     pivot_language_code: str
 
 
-class _Halfway(NamedTuple):
+class _Intermediate(NamedTuple):
     """A request between its two translations.
 
-    results: of the first one, for each text
-    places: of the texts whose translation has text
-    request: that into the target language, of these texts
+    results: result of the first one for each text
+    indices: texts whose translation has text
+    request: into the target language, for these texts
     """
 
     results: Sequence[pb.TextResult]
-    places: Sequence[int]
+    indices: Sequence[int]
     request: pb.TranslateRequest
 
 
 class PivotTranslator:
-    """Has the methods of a Translator for translations."""
+    """The methods of a Translator for a pair of models."""
 
-    def __init__(self, into: Leg, out_of: Leg) -> None:
+    def __init__(self, into: Hop, out_of: Hop) -> None:
         """into, out_of: translate into the pivot language and out of it."""
         self._into, self._out_of = into, out_of
         self._first, self._second = into.translator, out_of.translator
@@ -126,7 +126,7 @@ class PivotTranslator:
         }
 
     def resolve(self, asked: pb.DecodingOptions, text: pb.TextOptions) -> ResolvedOptions:
-        """Return the options of the second translation, checked; those of the first one are made of them."""
+        """Return the checked options of the second translation. The first one derives its options from them."""
         if asked.return_alignment:
             pair = f"{self._first.manifest.source_language} to {self._second.manifest.target_language}"
             message = f"options.return_alignment needs a model that translates {pair}; {self._header['model']} are two"
@@ -140,47 +140,45 @@ class PivotTranslator:
     async def translate(
         self, request: pb.TranslateRequest, deadline: float | None = None, caller: str = ""
     ) -> pb.TranslateResponse:
-        """See Translator."""
         options = self.resolve(request.options, request.text)
-        halfway = await self._half(request, deadline, caller)
-        found = dict(enumerate(halfway.results))
-        if halfway.places:
-            reply = await self._patiently(halfway.request, deadline, caller)
+        intermediate = await self._to_pivot(request, deadline, caller)
+        found = dict(enumerate(intermediate.results))
+        if intermediate.indices:
+            reply = await self._patiently(intermediate.request, deadline, caller)
             self._out_of.answered(reply.results)
-            for place, result in zip(halfway.places, reply.results, strict=True):
-                found[place] = self._whole(halfway.results[place], result, request)
-        results = [found[place] for place in range(len(found))]
+            for index, result in zip(intermediate.indices, reply.results, strict=True):
+                found[index] = self._whole(intermediate.results[index], result, request)
+        results = [found[index] for index in range(len(found))]
         return pb.TranslateResponse(results=results, options=options.message, **self._header)
 
     def start(self, options: ResolvedOptions) -> pb.StreamStart:
-        """See Translator."""
         return pb.StreamStart(options=options.message, **self._header)
 
     async def stream(
         self, request: Request, options: ResolvedOptions, deadline: float | None = None, caller: str = ""
     ) -> AsyncGenerator[Event, None]:
-        """See Translator; the first translation of all texts is complete before the first event."""
-        halfway = await self._half(request, deadline, caller)
-        for place in sorted({*range(len(halfway.results))} - {*halfway.places}):
-            result = halfway.results[place]
+        """See Translator. The first translation of all texts is complete before the first event."""
+        intermediate = await self._to_pivot(request, deadline, caller)
+        for number in sorted({*range(len(intermediate.results))} - {*intermediate.indices}):
+            result = intermediate.results[number]
             if result.hypotheses and result.hypotheses[0].text:  # blanks, which are their own translation
-                yield place, result.hypotheses[0].text
-            yield place, result
-        if not halfway.places:
+                yield number, result.hypotheses[0].text
+            yield number, result
+        if not intermediate.indices:
             return
-        async with aclosing(self._patient_stream(halfway.request, options, deadline, caller)) as events:
-            async for index, happened in events:
-                place = halfway.places[index]
+        async with aclosing(self._patient_stream(intermediate.request, options, deadline, caller)) as events:
+            async for position, happened in events:
+                number = intermediate.indices[position]
                 if isinstance(happened, str):
-                    yield place, happened
+                    yield number, happened
                     continue
                 self._out_of.answered([happened])
-                yield place, self._whole(halfway.results[place], happened, request)
+                yield number, self._whole(intermediate.results[number], happened, request)
 
-    async def _half(self, request: Request, deadline: float | None, caller: str) -> _Halfway:
+    async def _to_pivot(self, request: Request, deadline: float | None, caller: str) -> _Intermediate:
         """Translate the texts into the pivot language."""
         check_prefixes(request)
-        self._second.engine.check_texts(caller, len(request.texts))  # no work for what would be refused halfway
+        self._second.engine.check_texts(caller, len(request.texts))  # avoids work on texts that are refused later
         text = _with_sentences(request.text)
         reply = await self._first.translate(
             pb.TranslateRequest(texts=request.texts, options=self._first_options(request.options), text=text),
@@ -188,22 +186,22 @@ class PivotTranslator:
             caller,
         )
         self._into.answered(reply.results)
-        places = [place for place, result in enumerate(reply.results) if _has_text(result)]
+        indices = [index for index, result in enumerate(reply.results) if _has_text(result)]
         if not request.text.return_sentences:
             for result in reply.results:
                 if not _has_text(result):
                     result.ClearField("sentences")
         prefixes = request.target_prefixes
         rest = pb.TranslateRequest(
-            texts=[reply.results[place].hypotheses[0].text for place in places],
+            texts=[reply.results[index].hypotheses[0].text for index in indices],
             options=request.options,
-            target_prefixes=[prefixes[place] for place in places] if prefixes else (),
+            target_prefixes=[prefixes[index] for index in indices] if prefixes else (),
             text=text,
         )
-        return _Halfway(reply.results, places, rest)
+        return _Intermediate(reply.results, indices, rest)
 
     def _first_options(self, asked: pb.DecodingOptions) -> pb.DecodingOptions:
-        """Return the options of the first translation: of those asked for what is about the search, not its results."""
+        """Return the options of the first translation: the requested options of the search, not of its results."""
         options = pb.DecodingOptions(long_text=asked.long_text)
         for name in ("length_penalty", "coverage_penalty", "patience"):
             if asked.HasField(name):
@@ -216,7 +214,7 @@ class PivotTranslator:
     async def _patiently(
         self, request: pb.TranslateRequest, deadline: float | None, caller: str
     ) -> pb.TranslateResponse:
-        """Return the second translation; while the queue is full it waits, since the texts were admitted before."""
+        """Return the second translation. A full queue delays it, because the texts were admitted before."""
         while True:
             try:
                 return await self._second.translate(request, deadline, caller)
@@ -226,7 +224,7 @@ class PivotTranslator:
     async def _patient_stream(
         self, request: pb.TranslateRequest, options: ResolvedOptions, deadline: float | None, caller: str
     ) -> AsyncGenerator[Event, None]:
-        """Yield the events of the second translation; it waits as `_patiently` does, before its first event."""
+        """Yield the events of the second translation. A full queue delays the first event, see `_patiently`."""
         while True:
             try:
                 async with aclosing(self._second.stream(request, options, deadline, caller)) as events:
@@ -237,27 +235,25 @@ class PivotTranslator:
                 await asyncio.sleep(RETRY_SECONDS)
 
     def _whole(self, first: pb.TextResult, second: pb.TextResult, request: Request) -> pb.TextResult:
-        """Return the result of a text."""
         if second.status.code == code_pb2.OK:
             return pivoted(first, second, sentences=request.text.return_sentences)
         second.status.message = f"translated to {self._second.manifest.source_language}: {second.status.message}"
         return second
 
 
-def joined(legs: Sequence[Leg]) -> tuple[Translator | PivotTranslator, Answered]:
-    """Return what translates with one model or with two, and what is to be told of its results."""
-    if len(legs) == 1:
-        return legs[0]
-    return PivotTranslator(*legs), lambda results: None  # each model is told of its own
+def joined(hops: Sequence[Hop]) -> tuple[Translator | PivotTranslator, Answered]:
+    """Return the translator for one model or two, and the function that receives its results."""
+    if len(hops) == 1:
+        return hops[0]
+    return PivotTranslator(*hops), lambda results: None  # each hop has received its own results
 
 
 def _has_text(result: pb.TextResult) -> bool:
-    """Whether there is a translation, and something in it to translate again."""
     return result.status.code == code_pb2.OK and bool(normalise(result.hypotheses[0].text))
 
 
 def _with_sentences(text: pb.TextOptions) -> pb.TextOptions:
-    """Return the options with the sentences of results, of which those of both translations are made."""
+    """Return the options with sentences in the results, because the sentences of both translations are joined."""
     found = pb.TextOptions()
     found.CopyFrom(text)
     found.return_sentences = True

@@ -1,6 +1,6 @@
-"""Plans the texts and the pairs of a request: what is kept of each, where it is split, and its tokens.
+"""The plans of the texts and the pairs of a request: the strings to keep, the sentences, and the tokens of each.
 
-Planning ends as soon as an empty queue could not take the request.
+Planning ends as soon as even an empty queue could not accept the request.
 """
 
 from __future__ import annotations
@@ -56,7 +56,7 @@ _BEGINS_WORD = "\u2581"
 
 
 def alphabet_of(tokenizer: Tokenizer) -> Alphabet:
-    """Return the alphabet of a model. What it has learned of bytes is not counted: it is too little to be relied on."""
+    """Return the alphabet of a model. Its byte pieces do not count, because it has learned too little of them."""
 
     def reads(text: str) -> bool:
         ids = tokenizer.source.encode(text)
@@ -74,13 +74,13 @@ def alphabet_of(tokenizer: Tokenizer) -> Alphabet:
 
 
 def _is_seen(character: str) -> bool:
-    """Whether a normalisation that drops a character loses something; control characters and formats are none."""
+    """Return whether dropping a character loses something. Control characters and formats lose nothing."""
     return not character.isspace() and unicodedata.category(character)[0] != "C"
 
 
 @cache
 def custom_of(source: str, target: str) -> Custom | None:
-    """Return how numbers of a language are written in another, BCP-47; None if it is the same way or not known."""
+    """Return how numbers of one language are written in another, BCP-47, or None if it is equal or unknown."""
     separators = _separators(source), _separators(target)
     if separators[0] is None or separators[1] is None or separators[0] == separators[1]:
         return None
@@ -88,8 +88,8 @@ def custom_of(source: str, target: str) -> Custom | None:
 
 
 def _separators(language: str) -> Separators | None:
-    """Return those of a language with Latin figures; without data for its region, those of the language alone."""
-    from babel import Locale, UnknownLocaleError  # only here: few requests need it, and it takes a tenth of a second
+    """Return the separators of a language with Latin figures. Without data for its region, the language decides."""
+    from babel import Locale, UnknownLocaleError  # imported here, because few requests need it and it takes 0.1 s
     from babel.numbers import get_decimal_symbol, get_group_symbol
 
     parts = language.split("-")
@@ -104,31 +104,31 @@ def _separators(language: str) -> Separators | None:
     return None
 
 
-MOST_SIGNS = 2**18  # of a text without markup that are neither letters, figures nor blanks: they take 2 µs each
-MOST_TAGS = 50_000  # tags and signs <, which take 10 µs each
-MOST_INLINES = 10_000  # elements within parts of texts, which take 50 µs each to be placed in the translation
-MOST_REFERENCES = 100_000  # signs & in texts with markup, which take 3 µs each
-MOST_KEPT = 10_000  # strings that are kept, such as URLs and placeholders, which take 20 µs each
-MOST_WITHOUT_LETTERS = 50_000  # parts of texts that have no letters and stay as they are, which take 10 µs each
-MOST_TWINS = 2**18  # characters that the model reads as others, which take 4 µs each
+MOST_SIGNS = 2**18  # characters without markup that are no letters, figures or blanks; each takes 2 µs
+MOST_TAGS = 50_000  # tags and signs <; each takes 10 µs
+MOST_INLINES = 10_000  # elements within parts of texts; the placement of each in the translation takes 50 µs
+MOST_REFERENCES = 100_000  # signs & in texts with markup; each takes 3 µs
+MOST_KEPT = 10_000  # kept strings, such as URLs and placeholders; each takes 20 µs
+MOST_WITHOUT_LETTERS = 50_000  # unchanged parts of texts without letters; each takes 10 µs
+MOST_TWINS = 2**18  # characters that the model reads as twins; each takes 4 µs
 _SIGN = re.compile(r"[^\w\s]")
 
 
 class RequestSize:
-    """Counts what a request has planned so far. A retry of what it refuses would not help.
+    """The size of what a request has planned so far. A retry of a refused request would not help.
 
-    What takes time without becoming a sentence or a token is counted too, before the work: so no request is planned for
-    much more than half a second of CPU. By experiment, a megabyte of the worst signs took 2.4 s to cut into sentences.
+    Work that adds no sentence and no token is counted too, before it is done. No request is therefore planned for much
+    more than half a second of CPU. By experiment, a megabyte of the worst signs took 2.4 s to cut into sentences.
 
-    most_characters: of all texts together; most_sentences: of all texts together, if each is translated once
+    most_characters, most_sentences: bounds for all texts together; the sentences if each is translated once
     """
 
     def __init__(
         self, field: str, limits: EngineLimits, jobs: int = 1, check_queue: Callable[[int], None] = lambda jobs: None
     ) -> None:
-        """field: of the request that holds its texts; jobs: for each sentence, more than one if it is sampled.
+        """field: field of the request with its texts; jobs: number for each sentence, several if it is sampled.
 
-        check_queue: raises QueueFull if the engine has no place for so many jobs now
+        check_queue: raises QueueFull if so many jobs do not fit in the queue now
         """
         self._field, self._jobs, self._check_queue = field, jobs, check_queue
         self._most = {
@@ -149,41 +149,41 @@ class RequestSize:
         self.most_characters, self.most_sentences = self._most["characters"], self._most["sentences"]
 
     def add_written(self, text: str, *, marked_up: bool) -> None:
-        """Count a text as it was sent; raises RequestTooLarge."""
+        """Count a text as it was sent. Raises RequestTooLarge."""
         self._add("characters with markup", len(text))
         if marked_up:
             self._add("tags and signs <", text.count("<"))
             self._add("signs &", text.count("&"))
 
     def add_signs(self, text: str) -> None:
-        """Count the signs of a text without markup; strings to keep and ends of sentences are looked for at each."""
+        """Count the signs of a text without markup, because kept strings and ends of sentences are searched at each."""
         self._add("signs beside letters, figures and blanks", len(_SIGN.findall(text)))
 
     def add_inlines(self, elements: int) -> None:
-        """Count the elements that are placed in translations; raises RequestTooLarge."""
+        """Count the elements that are placed in translations. Raises RequestTooLarge."""
         self._add("elements that do not split them", elements)
 
     def add_kept(self, strings: int) -> None:
-        """Count the strings that are kept of a text; raises RequestTooLarge."""
+        """Count the kept strings of a text. Raises RequestTooLarge."""
         self._add("strings to keep", strings)
 
     def add_part_without_letters(self) -> None:
-        """Count a line or another part of a text that stays as it is; raises RequestTooLarge."""
+        """Count an unchanged line or another unchanged part of a text. Raises RequestTooLarge."""
         self._add("parts without letters", 1)
 
     def add_twins(self, characters: int) -> None:
-        """Count characters that the model reads as others; raises RequestTooLarge."""
+        """Count characters that the model reads as twins. Raises RequestTooLarge."""
         self._add("characters that the model reads as others", characters)
 
     def add_characters(self, count: int) -> None:
-        """Count text that will be normalised; raises RequestTooLarge."""
+        """Count text that will be normalised. Raises RequestTooLarge."""
         self._add("characters", count)
 
     def add_sentence(self, tokens: int) -> None:
-        """Count a sentence to translate or a pair to score, of so many known tokens; raises RequestTooLarge.
+        """Count a sentence to translate or a pair to score, of so many known tokens. Raises RequestTooLarge.
 
-        Raises QueueFull, so that no more work is spent on what would be refused when it is complete. Before the first
-        sentence the request was checked as a whole.
+        Raises QueueFull, so that no more work is spent on a request that is refused later. Before the first sentence,
+        the whole request was checked.
         """
         self._add("sentences", self._jobs)
         self._add("tokens", self._jobs * tokens)
@@ -191,7 +191,7 @@ class RequestSize:
             self._check_queue(self._found["sentences"])
 
     def add_attention(self, weights: int) -> None:
-        """Count the attention weights that the result of a pair will have; raises RequestTooLarge."""
+        """Count the attention weights in the result of a pair. Raises RequestTooLarge."""
         self._weights += weights
         if self._weights > self._most_weights:
             raise RequestTooLarge(
@@ -210,25 +210,25 @@ class RequestSize:
             )
 
 
-MOST_INLINE_TAGS = 5_000  # elements inside one block, which are placed in one go
+MOST_INLINE_TAGS = 5_000  # elements inside one block, which are placed at once
 SHORT = 1_000  # characters; sentences of longer texts may be cut
 LONG = 20_000  # characters; shorter texts are read within some milliseconds
 
 
-_FRACTIONS = "\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u2089\u2150-\u218b\u2460-\u24ff"  # figures, for str.isdecimal none
+_FRACTIONS = "\u00b2\u00b3\u00b9\u00bc-\u00be\u2070-\u2089\u2150-\u218b\u2460-\u24ff"  # figures, but not isdecimal
 _WORD = rf"[^\W\d_{_FRACTIONS}]"
-# One line of words: no mark of a list, no mark inside, no figure, no sign, no line of signs.
+# One line of words without a mark of a list, a mark inside, a figure or a sign. It is no line of signs either.
 _SIMPLE = re.compile(rf" *+(?={_WORD})(?:[A-Za-z ,'’]++|{_WORD}|-(?!-))*+[.!?]?+ *+")
 _COLUMNS = "   "  # blanks between columns
 
 
 @dataclass(frozen=True, slots=True)
 class ReadText:
-    """A text that is translated.
+    """A text to translate.
 
     text: without markup
-    kept: what is kept of it, in order and without overlap
-    plain: of a text with markup
+    kept: the spans to keep, in order and without overlap
+    plain: the plain text of a text with markup
     is_simple: whether it is certainly one sentence
     """
 
@@ -238,9 +238,9 @@ class ReadText:
     is_simple: bool = False
 
     def sentences(self, options: TextChoice, language: str) -> Iterator[tuple[Span, tuple[ProtectedSpan, ...]]]:
-        """Yield the sentences, each with what is kept of it, counted from its begin; a step takes milliseconds.
+        """Yield the sentences, each with its kept spans counted from its begin. A step takes milliseconds.
 
-        An empty span is none: the text has a part without letters there, which stays as it is.
+        An empty span is no sentence. It stands for a part without letters, which stays unchanged.
         """
         if self.is_simple:
             begin = len(self.text) - len(self.text.lstrip(" "))
@@ -255,10 +255,10 @@ class ReadText:
 
 
 async def read_source(text: str, field: str, options: TextChoice, size: RequestSize) -> ReadText:
-    """Read a text; raises InvalidRequest and TextTooLong, which name the field, and RequestTooLarge.
+    """Read a text. Raises InvalidRequest and TextTooLong, which name the field, and RequestTooLarge.
 
-    A long text is read on a thread, since it may take most of a second. It is bounded before it is read, because a
-    thread goes on when the caller has left.
+    A long text is read on a thread, because it may take most of a second. It is bounded before that, because a thread
+    continues after the caller has disconnected.
     """
     marked_up = options.format.is_markup
     if marked_up and text.count("<") > MOST_TAGS:
@@ -272,7 +272,7 @@ async def read_source(text: str, field: str, options: TextChoice, size: RequestS
 
 
 def is_simple(text: str) -> bool:
-    """Whether a text is one sentence in which nothing is kept, as far as a glance shows; most short texts are."""
+    """Return whether a short check proves that a text is one sentence without kept spans, as most short texts are."""
     if len(text) > SHORT or _SIMPLE.fullmatch(text) is None:
         return False
     inside = text.strip(" ")
@@ -287,7 +287,7 @@ def _read(text: str, field: str, options: TextChoice, size: RequestSize) -> Read
     seen = text if plain is None else plain.text
     size.add_signs(seen)
     stand_ins = () if plain is None else plain.kept()
-    found, most = [ProtectedSpan(place, place + 1, Kind.TAG) for place in stand_ins], MOST_KEPT
+    found, most = [ProtectedSpan(index, index + 1, Kind.TAG) for index in stand_ins], MOST_KEPT
     try:
         if len(found) > most:
             raise TooManySpans
@@ -303,7 +303,7 @@ def _read(text: str, field: str, options: TextChoice, size: RequestSize) -> Read
 
 
 def _check_size(plain: PlainText, field: str, most_sentences: int) -> None:
-    """Raise TextTooLong for a text with markup that would hold up other requests."""
+    """Raise TextTooLong for a text with markup that would block other requests."""
     blocks = plain.markup.blocks
     if len(blocks) > most_sentences:
         message = f"{field} has {len(blocks)} parts between tags that split it; a request may have "
@@ -315,7 +315,7 @@ def _check_size(plain: PlainText, field: str, most_sentences: int) -> None:
 
 
 def _plain(text: str, field: str, options: TextChoice) -> PlainText | None:
-    """Return a text without its markup; None for one that has none."""
+    """Return a text without its markup, or None for a text without markup."""
     if not options.format.is_markup:
         return None
     try:
@@ -327,14 +327,14 @@ def _plain(text: str, field: str, options: TextChoice) -> PlainText | None:
 
 
 def _blocks(text: str, plain: PlainText | None) -> Iterator[Span]:
-    """Yield the parts of a text that no sentence crosses the border of."""
+    """Yield the parts of a text with borders that no sentence crosses."""
     if plain is None:
         yield 0, len(text)
     else:
         yield from map(plain.block, range(len(plain.begins)))
 
 
-AT_ONCE = 4_000  # characters of a sentence whose characters are looked at in one go, within some milliseconds
+AT_ONCE = 4_000  # characters of a sentence that are checked at once, within some milliseconds
 
 Request = pb.TranslateRequest | pb.TranslateStreamRequest
 
@@ -348,19 +348,19 @@ def check_prefixes(request: Request) -> None:
 
 
 class Planner:
-    """Plans requests for one model; gives way to other requests between sentences."""
+    """The planner of requests for one model. Other requests run between sentences."""
 
     def __init__(
         self, tokenizer: Tokenizer, manifest: Manifest, limits: EngineLimits, lexicon: Lexicon, alphabet: Alphabet
     ) -> None:
-        """limits: of what one request may queue; alphabet: what the model reads."""
+        """limits: bounds of the jobs of one request; alphabet: the characters that the model reads."""
         self._tokenizer, self._manifest, self._limits, self._lexicon = tokenizer, manifest, limits, lexicon
         self._alphabet = alphabet
 
     async def plan_texts(
         self, request: Request, options: ResolvedOptions, time_slice: TimeSlice, check_queue: Callable[[int], None]
     ) -> list[TextPlan | RequestError]:
-        """Return what is to be decoded for each text, or why it cannot be; raises RequestTooLarge.
+        """Return the plan of each text, or the error of the text. Raises RequestTooLarge.
 
         check_queue: see RequestSize
         """
@@ -386,13 +386,13 @@ class Planner:
             except RequestTooLarge:
                 raise
             except InvalidRequest as error:
-                plans.append(error.with_traceback(None))  # its frames hold `plans`: no reference cycle
+                plans.append(error.with_traceback(None))  # its frames hold `plans`, a reference cycle
         return plans
 
     async def plan_pairs(
         self, request: pb.ScoreRequest, attention: AttentionChoice, time_slice: TimeSlice
     ) -> list[PairPlan | RequestError]:
-        """Return what is to be scored for each pair, or why it cannot be; raises RequestTooLarge."""
+        """Return the plan of each pair, or the error of the pair. Raises RequestTooLarge."""
         limits, size = self._manifest.limits, RequestSize("pairs", self._limits)
         if (written := format_of(request.format, "format")).is_markup:
             raise InvalidRequest("format", "format must be plain or pieces; the text of markup can be scored alone")
@@ -406,7 +406,7 @@ class Planner:
                 else:
                     plan = plan_pair(pair.source, pair.target, f"pairs[{index}]", self._tokenizer, limits)
             except InvalidRequest as error:
-                plans.append(error.with_traceback(None))  # its frames hold `plans`: no reference cycle
+                plans.append(error.with_traceback(None))  # its frames hold `plans`, a reference cycle
             else:
                 size.add_sentence(len(plan.source_ids) + len(plan.target_ids))
                 size.add_attention(count_weights(attention, len(plan.source_ids), len(plan.target_ids) + 1))
@@ -423,9 +423,9 @@ class Planner:
         *,
         begun: bool,
     ) -> TextPlan:
-        """Return the plan of a text without its prefix; without parts if there is nothing to translate.
+        """Return the plan of a text without its prefix. It has no parts if there is nothing to translate.
 
-        begun: whether it has a prefix, or alternatives at its begin
+        begun: whether the translation has a prefix, or alternatives at its begin
         """
         limits, whole = self._manifest.limits, options.text.sentences is Split.OFF
         splits = options.splits or not whole or options.text.format.is_markup
@@ -443,8 +443,8 @@ class Planner:
         )
         begin, longest = 0, len(source.text.strip())  # begin: of the next sentence in the normalised text
         sentences = source.sentences(options.text, self._manifest.source_language)
-        for place, (segment, spans) in enumerate(sentences):
-            if place and time.monotonic() > time_slice.end:
+        for index, (segment, spans) in enumerate(sentences):
+            if index and time.monotonic() > time_slice.end:
                 await time_slice.yield_if_due()
             if not source.is_simple and not _is_read(source.text, segment, options.text):
                 size.add_part_without_letters()
@@ -482,10 +482,10 @@ class Planner:
         *,
         begun: bool,
     ) -> Steps | None:
-        """Return how a sentence is translated that the model does not get as it is; None for others.
+        """Return the steps of a sentence that the model does not read unchanged, or None for other sentences.
 
-        spans: what is kept of it whatever the model reads
-        begun: whether its translation has a begin, so that it is translated as it is
+        spans: spans to keep, whatever the model reads
+        begun: whether its translation has a begin, so that the sentence is translated unchanged
         """
         keeps = options.protect and not begun
         reading = None
@@ -504,12 +504,9 @@ class Planner:
             size.add_kept(max(len(kept) - len(spans), 0))
         if begun or not needs_steps(sentence, kept, options):
             return None
-        custom = self._custom() if options.localise_numbers else None
+        languages = self._manifest.source_language, self._manifest.target_language
+        custom = custom_of(*languages) if options.localise_numbers else None
         return Steps(sentence, spans, self._lexicon, reading, custom)
-
-    def _custom(self) -> Custom | None:
-        """Return how numbers are written in translations; None if both languages write them alike."""
-        return custom_of(self._manifest.source_language, self._manifest.target_language)
 
     def _plan_pieces(self, text: str, field: str, options: ResolvedOptions, size: RequestSize) -> TextPlan:
         """Return the plan of a text in pieces without its prefix."""
@@ -556,7 +553,6 @@ class Planner:
 
 
 def _add_alternatives(size: RequestSize, options: ResolvedOptions, first: Part) -> None:
-    """Count the further jobs of the first part of a text with alternatives."""
     for _ in range(options.jobs_of(0) - options.samples):
         size.add_sentence(len(first.source_ids))
 
@@ -564,35 +560,35 @@ def _add_alternatives(size: RequestSize, options: ResolvedOptions, first: Part) 
 async def read_as(
     alphabet: Alphabet, text: str, spans: Sequence[ProtectedSpan] = (), *, keeps: bool, lowers: bool = False
 ) -> Reading | None:
-    """See `read_characters`; a long text is read on a thread."""
+    """See `read_characters`. A long text is read on a thread."""
     read = partial(read_characters, text, spans, alphabet, keeps=keeps, lowers=lowers, most=MOST_KEPT)
     return read() if len(text) <= AT_ONCE else await asyncio.to_thread(read)
 
 
 def without_mark(plan: TextPlan, prefix: str) -> str:
-    """Return a target prefix without the mark of a list that the text begins with: the translation gets it anyway."""
+    """Return a target prefix without the list mark of the text, because the translation gets the mark anyway."""
     mark = without_blanks_around(plan.document.separator(0))
     rest = prefix[next_visible(prefix, 0, len(prefix)) :]
     return rest.removeprefix(mark) if mark else prefix
 
 
 def _is_read(text: str, segment: Span, options: TextChoice) -> bool:
-    """Whether the model reads a segment: not an empty one, nor one without letters, unless it reads all of the text."""
+    """Return whether the model reads a segment: one with letters, or any text if the model reads all of it."""
     begin, end = segment
     reads_all = options.sentences is Split.OFF and not options.protect
     return begin < end and (reads_all or has_letters(text, begin, end))
 
 
 def needs_steps(sentence: str, spans: Sequence[ProtectedSpan], options: TextChoice) -> bool:
-    """Whether a sentence is not given to the model as it is."""
+    """Return whether a sentence is not passed to the model unchanged."""
     return bool(spans) or (options.lower_capitals and is_in_capitals(sentence))
 
 
 @dataclass(frozen=True, slots=True)
 class _Reader:
-    """Turns the sentences of a text into parts; field, and has of its methods: see `check_size`.
+    """A maker of the parts of a text's sentences; field, and has of its methods: see `check_size`.
 
-    alphabet: None if the model reads characters that it lacks as they are
+    alphabet: None if characters that the model lacks stay unchanged
     """
 
     tokenizer: Tokenizer
@@ -604,7 +600,7 @@ class _Reader:
     size: RequestSize
 
     async def parts(self, sentence: str, has: str) -> Sequence[Part]:
-        """Return the parts of a sentence that the model reads as it is."""
+        """Return the parts of a sentence that the model reads unchanged."""
         limits, parts = self.limits, list[Part]()
         if len(sentence) <= most_characters(limits.max_source_tokens):
             self.size.add_characters(len(sentence))
@@ -634,9 +630,9 @@ class _Reader:
         return joined(done)
 
     async def in_steps(self, steps: Steps, has: str) -> Part:
-        """Return a sentence as one part; without what is kept, it is bounded as any other sentence.
+        """Return a sentence as one part. Without its kept strings it is bounded as any other sentence.
 
-        Each string that is kept counts as one more sentence, since the model may have to read the sentence again.
+        Each kept string counts as one more sentence, because the model may have to read the sentence again.
         """
         read = steps.read
         self.size.add_characters(sum(end - begin for begin, end, _ in read.spans))

@@ -1,6 +1,6 @@
-"""From a text to what the engine decodes: check the length, normalise, tokenise, split long sentences. Pure.
+"""From a text to the jobs of an engine: check the length, normalise, tokenise, split long sentences. Pure.
 
-A plan may also have a target prefix, or pieces of the vocabulary that a caller has cut a text into.
+A plan may also have a target prefix, or pieces of the vocabulary given by the caller.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ if TYPE_CHECKING:
 
 @dataclass(frozen=True, slots=True)
 class Lexicon:
-    """Words of a model's languages that the text layer needs.
+    """Words of a model's languages for the text layer.
 
-    words: those that the model translates to themselves, the surest first; they stand for strings that are kept
-    names: those that are written with capitals, by their form in lower case
+    words: words that the model translates to themselves, the surest first; they stand for kept strings
+    names: words written with capitals, by their form in lower case
     """
 
     words: tuple[str, ...] = ()
@@ -46,14 +46,13 @@ def lexicon(manifest: Manifest, tokenizer: Tokenizer) -> Lexicon:
 
 @dataclass(frozen=True, slots=True)
 class Begin:
-    """The text with which a translation begins, where the tokens of its target prefix spell another one.
+    """The text with which a translation begins, if the tokens of its target prefix spell another text.
 
-    A vocabulary without byte pieces lacks characters, and some vocabularies have a normalisation of their own, such as
-    NFKC: the model then reads tokens that stand for the prefix, and the translation begins with its own text all the
-    same.
+    A vocabulary without byte pieces lacks characters, and some vocabularies have their own normalisation, such as NFKC.
+    The model then reads tokens that stand for the prefix, and the translation begins with the text of the prefix.
 
-    text: of the prefix, normalised
-    tokens: those of the prefix; spelled: their text
+    text: normalised text of the prefix
+    tokens: tokens of the prefix; spelled: their text
     """
 
     text: str
@@ -62,34 +61,34 @@ class Begin:
 
     @classmethod
     def of(cls, text: str, tokens: tuple[int, ...], tokenizer: Tokenizer) -> Begin | None:
-        """Return the begin of a translation with this prefix; None if its tokens spell it."""
+        """Return the begin of a translation with this prefix, or None if its tokens spell it."""
         spelled = tokenizer.decode(tokens)
         return None if spelled.strip() == text else cls(text, tokens, spelled)
 
     def whole(self, tokens: Sequence[int], decoded: str, tokenizer: Tokenizer) -> str:
-        """Return the text of tokens that begin with those of the prefix; decoded: the text that they spell."""
+        """Return the text of tokens that begin with the tokens of the prefix; decoded: the text that they spell."""
         rest = decoded.removeprefix(self.spelled).rstrip()
         return self.text + self.space(tokens[len(self.tokens) :], tokenizer) + rest
 
     def space(self, following: Sequence[int], tokenizer: Tokenizer) -> str:
-        """Return the space before the first token after the prefix if decoding drops it: there is no text before it."""
+        """Return the space before the first token after the prefix if decoding drops it for lack of text before it."""
         begins_word = bool(following) and tokenizer.piece_text(following[0]).startswith(" ")
         return " " if begins_word and not self.spelled else ""
 
     def difference(self) -> tuple[int, str]:
-        """Return the place and the text of the first character that the tokens do not spell."""
-        place = min(common_length(self.text, self.spelled), len(self.text) - 1)
-        return place, self.text[place]
+        """Return the position and the text of the first character that the tokens do not spell."""
+        index = min(common_length(self.text, self.spelled), len(self.text) - 1)
+        return index, self.text[index]
 
     def refusal(self, field: str, why: str) -> InvalidRequest:
         """Return the error of a request that needs tokens that spell the prefix."""
-        place, character = self.difference()
-        message = f"{field} has {character!r} at character {place + 1}, which the model's tokens do not spell; {why}"
+        index, character = self.difference()
+        message = f"{field} has {character!r} at character {index + 1}, which the model's tokens do not spell; {why}"
         return InvalidRequest(field, message)
 
 
 def text_of(tokenizer: Tokenizer, tokens: Sequence[int], begin: Begin | None = None) -> str:
-    """Return the text of generated tokens, which begin with those of `begin` if there is one."""
+    """Return the text of generated tokens, which begin with the tokens of `begin` if there is one."""
     decoded = tokenizer.decode(tokens)
     return decoded.strip() if begin is None else begin.whole(tokens, decoded, tokenizer)
 
@@ -98,9 +97,9 @@ SHOWN = 40  # characters of a piece in an error
 
 
 def source_of_pieces(text: str, field: str, tokenizer: Tokenizer, most: int) -> list[int]:
-    """Return the source tokens of a text in pieces, with the end token and those of the languages; none without pieces.
+    """Return the source tokens of a text in pieces, with the end and language tokens, or none without pieces.
 
-    most: tokens that the model reads. Raises TextTooLong, and InvalidRequest for what is no piece.
+    most: tokens that the model reads; raises TextTooLong, and InvalidRequest for an invalid piece
     """
     pieces = text.split()
     if not pieces:
@@ -114,7 +113,7 @@ def source_of_pieces(text: str, field: str, tokenizer: Tokenizer, most: int) -> 
 
 
 def target_of_pieces(text: str, field: str, tokenizer: Tokenizer, most: int) -> tuple[int, ...]:
-    """Return the tokens of a target prefix in pieces; most: tokens that it may have; errors as for a source."""
+    """Return the tokens of a target prefix in pieces; most: bound of the tokens; errors: see `source_of_pieces`."""
     pieces = text.split()
     if len(pieces) > most:
         raise TextTooLong(field, f"{field} has {len(pieces)} tokens, at most {most} are allowed")
@@ -127,7 +126,7 @@ def written(tokenizer: Tokenizer, tokens: Sequence[int]) -> str:
 
 
 def piece_spans(text: str) -> list[Span]:
-    """Return where each piece of a text is, without the blanks around it."""
+    """Return the span of each piece of a text, without the blanks around it."""
     spans, end = list[Span](), 0
     for piece in text.split():
         begin = text.index(piece, end)
@@ -137,33 +136,33 @@ def piece_spans(text: str) -> list[Span]:
 
 
 def _ids(pieces: Sequence[str], field: str, vocabulary: Segmenter, side: str) -> list[int]:
-    """Return the ids of pieces; `<unk>` is the unknown piece, and other pieces that stand for no text are refused."""
+    """Return the ids of pieces. `<unk>` is the unknown piece. Other pieces without text are refused."""
     unknown = str(vocabulary.id_to_piece(UNK))
     ids = list[int]()
-    for place, piece in enumerate(pieces):
+    for index, piece in enumerate(pieces):
         token = int(vocabulary.piece_to_id(piece))
         if token < UNK or vocabulary.is_control(token) or (token == UNK and piece != unknown):
             shown = printable(piece if len(piece) <= SHOWN else f"{piece[:SHOWN]}…")
             kind = "is no piece" if token == UNK else "stands for no text, and cannot be used as a piece"
-            message = f"{field}: {shown!r} at place {place} {kind} of the {side} vocabulary"
+            message = f"{field}: {shown!r} at place {index} {kind} of the {side} vocabulary"
             raise InvalidRequest(field, f"{message}; {unknown} is an unknown piece" if token == UNK else message)
         ids.append(token)
     return ids
 
 
 CHARACTERS_PER_TOKEN = 16  # characters of the longest piece that sentencepiece learns by default
-SPARE_CHARACTERS = 256  # characters that every text may have besides
+SPARE_CHARACTERS = 256  # characters that every text may have in addition
 SHORTEN = "shorten it"
 SHORTEN_OR_SPLIT = "shorten it or set options.long_text to LONG_TEXT_POLICY_SPLIT"
 
 
 @dataclass(frozen=True, slots=True)
 class Steps:
-    """How a sentence with strings that are kept, or in capitals, is translated: see `translate_sentence`.
+    """The translation in steps of a sentence with kept strings, or in capitals: see `translate_sentence`.
 
-    text: the sentence as it was sent; spans: what is kept of it
-    reading: how the model reads it, if that is another text or more is kept of it
-    custom: how numbers are written in the translation; None as they are in the sentence
+    text: the sentence as it was sent; spans: its kept spans
+    reading: the text that the model reads, if it differs or keeps more spans
+    custom: how numbers are written in the translation; None keeps them
     """
 
     text: str
@@ -174,19 +173,19 @@ class Steps:
 
     @property
     def read(self) -> Reading:
-        """The sentence as the model reads it, with all that is kept of it."""
+        """The sentence in the form that the model reads, with all kept spans."""
         return self.reading or Reading(self.text, self.spans)
 
 
 @dataclass(frozen=True, slots=True)
 class Part:
-    """A span of a text that is decoded on its own: a sentence, or a part of one that the model cannot read whole.
+    """A span of a text that is decoded separately: a sentence, or a part of one that the model cannot read whole.
 
     begin: index of its first code point in the normalised text
-    source_ids: as the tokenizer of the model frames them
+    source_ids: framed by the tokenizer of the model
     sentence: index of its segment in the document
-    steps: if it is not decoded as it is; then it is a whole sentence, and source_ids are without what is kept
-    reading: what the model reads, if it is another text: the tokens are those of this one
+    steps: for a whole sentence that is not decoded unchanged; source_ids are then without its kept strings
+    reading: the text that the model reads and the tokens spell, if it differs
     """
 
     text: str
@@ -202,7 +201,7 @@ class Part:
         return self.text if self.reading is None else self.reading.text
 
     def of_sentence(self, sentence: int, begin: int) -> Part:
-        """Return this part of a sentence as one of a text; begin: of the sentence in the normalised text."""
+        """Return this part of a sentence as a part of a text; begin: begin of the sentence in the normalised text."""
         return Part(self.text, begin + self.begin, self.source_ids, sentence, self.steps, self.reading)
 
 
@@ -212,7 +211,7 @@ class PairPlan:
 
     source_ids: empty for an empty source, which the model does not read
     target_ids: without the begin and the end token
-    in_pieces: how it is written
+    in_pieces: whether it is written in pieces
     """
 
     source: str
@@ -228,10 +227,10 @@ class TextPlan:
 
     document: the text without markup, and its sentences
     parts: at least one for each sentence, in order; none if there is nothing to translate
-    prefix: target tokens with which the translation of the first part begins
-    soft_prefix: target tokens with which it is likelier to begin
-    begin: its text, if the tokens of the prefix spell another one
-    plain: of a text with markup
+    prefix: target tokens at the begin of the translation of the first part
+    soft_prefix: target tokens with a higher probability at its begin
+    begin: its text, if the tokens of the prefix spell another text
+    plain: the plain text of a text with markup
     tagged: for each of its sentences, whether tags are placed in its translation
     """
 
@@ -243,20 +242,20 @@ class TextPlan:
     plain: PlainText | None = None
     tagged: Sequence[bool] = ()
 
-    def places(self) -> list[list[int]]:
-        """Return the places of the parts of each sentence."""
+    def parts_of_sentences(self) -> list[list[int]]:
+        """Return the indices of the parts of each sentence."""
         found: list[list[int]] = [[] for _ in self.document.segments]
-        for place, part in enumerate(self.parts):
-            found[part.sentence].append(place)
+        for index, part in enumerate(self.parts):
+            found[part.sentence].append(index)
         return found
 
     def is_tagged(self, part: Part) -> bool:
-        """Whether tags are placed in the translation of a part's sentence."""
+        """Return whether tags are placed in the translation of a part's sentence."""
         return bool(self.tagged) and self.tagged[part.sentence]
 
     @property
     def text(self) -> str:
-        """The normalised text: its sentences, and what separates them with one space for white space."""
+        """The normalised text: its sentences and their separators, with one space for white space."""
         pieces, end, sentence = list[str](), 0, -1
         for part in self.parts:
             if part.sentence == sentence:
@@ -271,14 +270,14 @@ class TextPlan:
 
     @property
     def source_tokens(self) -> int:
-        """Source tokens of all parts, end tokens included if the model reads them."""
+        """Source tokens of all parts, with end tokens if the model reads them."""
         return sum(len(part.source_ids) for part in self.parts)
 
 
 def normalised_separator(separator: str, *, first: bool = False) -> str:
-    """Return what separates sentences, which may have figures or the mark of a list, with one space for white space.
+    """Return a separator of sentences, which may have figures or the mark of a list, with one space for white space.
 
-    first: whether no sentence is before it
+    first: whether no sentence precedes it
     """
     text = normalise(separator)
     if not text:
@@ -291,8 +290,8 @@ def normalised_separator(separator: str, *, first: bool = False) -> str:
 def most_characters(tokens: int) -> int:
     """Return an upper bound for the code points of a text of so many tokens.
 
-    The length is checked first, because normalisation and tokenisation run on the event loop, and the time of NFC is
-    quadratic in the length of a run of combining marks: 16 000 of them take 70 ms, 128 000 take 19 s.
+    The length is checked first, because normalisation and tokenisation run on the event loop, and NFC takes quadratic
+    time in the length of a run of combining marks: 16 000 of them take 70 ms, 128 000 take 19 s.
     """
     return tokens * CHARACTERS_PER_TOKEN + SPARE_CHARACTERS
 
@@ -300,7 +299,7 @@ def most_characters(tokens: int) -> int:
 def blocks(text: str, size: int) -> Iterator[str]:
     """Yield a text in blocks of at most `size` characters and a space, cut after white space, or in a longer word.
 
-    The text is read block by block: looking for all words of a megabyte at once would hold up the event loop.
+    The text is read block by block, because a search of all words of a megabyte would block the event loop.
     """
     begin = 0
     while len(text) - begin > size:
@@ -313,7 +312,7 @@ def blocks(text: str, size: int) -> Iterator[str]:
 
 
 def joined(normalised: Iterable[tuple[str, str]]) -> str:
-    """Return a normalised text of its blocks and what each is normalised, in order."""
+    """Return a normalised text from its blocks, given as pairs of a block and its normalised form, in order."""
     found, spaced = list[str](), False
     for block, text in normalised:
         if text:
@@ -333,10 +332,10 @@ def check_size(
     has: str = "has",
     advice: str = SHORTEN_OR_SPLIT,
 ) -> None:
-    """Raise TextTooLong for a text that has too many characters, before it is normalised.
+    """Raise TextTooLong for a text with too many characters, before it is normalised.
 
     most: characters of a text that may be split
-    has: what is said of the field, "has a sentence of" for a sentence of it
+    has: the words after the field in the message, such as "has a sentence of"
     advice: what to do about a text that is too long
     """
     whole = most_characters(limits.max_source_tokens)
@@ -360,7 +359,7 @@ def parts_of(
     has: str = "has",
     advice: str = SHORTEN_OR_SPLIT,
 ) -> Iterator[Part]:
-    """Yield the parts of a normalised text or sentence; one that the model can read whole is one part.
+    """Yield the parts of a normalised text or sentence. A text that the model can read whole is one part.
 
     An empty text has none. Raises TextTooLong, which names the field; has, advice: see `check_size`.
     """
@@ -388,9 +387,9 @@ def parts_of(
 
 
 def as_sent(part: Part, sent: str, reading: Reading) -> Part:
-    """Return a part of what the model reads as one of the text that was sent.
+    """Return a part of the model's reading as a part of the text that was sent.
 
-    part: its text and its begin are those in the reading; sent: the normalised text
+    part: a part with its text and its begin in the reading; sent: the normalised text
     """
     end = part.begin + len(part.text)
     begin, last = reading.sent(part.begin, end)
@@ -398,7 +397,7 @@ def as_sent(part: Part, sent: str, reading: Reading) -> Part:
 
 
 def target_ids(text: str, field: str, tokenizer: Tokenizer, most: int) -> tuple[int, ...]:
-    """Return the tokens of a target text or prefix; raises TextTooLong if there are more than `most`."""
+    """Return the tokens of a target text or prefix. Raises TextTooLong if there are more than `most`."""
     if len(text) > most_characters(most):
         raise TextTooLong(field, f"{field} has {len(text)} characters, more than {most} target tokens can hold")
     ids = tokenizer.encode_target(normalise(text))
@@ -408,7 +407,7 @@ def target_ids(text: str, field: str, tokenizer: Tokenizer, most: int) -> tuple[
 
 
 def plan_pair(source: str, target: str, field: str, tokenizer: Tokenizer, limits: Limits) -> PairPlan:
-    """Return the tokens of a pair; field: names the pair in errors."""
+    """Return the tokens of a pair; field: name of the pair in errors."""
     check_size(source, f"{field}.source", limits, splits=False, most=0, advice=SHORTEN)
     source = normalise(source)
     parts = list(parts_of(source, f"{field}.source", tokenizer, limits, splits=False, advice=SHORTEN))
@@ -416,13 +415,13 @@ def plan_pair(source: str, target: str, field: str, tokenizer: Tokenizer, limits
     return PairPlan(source, normalise(target), parts[0].source_ids if parts else (), ids)
 
 
-def max_output(limits: Limits, plan: TextPlan, place: int, requested: int) -> int:
-    """Return the bound on the target tokens of part `place`, without the prefix.
+def max_output(limits: Limits, plan: TextPlan, index: int, requested: int) -> int:
+    """Return the bound on the target tokens of the part with this index, without the prefix.
 
-    requested: the bound that the request sets; the bound of the model holds as well
+    requested: the bound of the request; the bound of the model applies too
     """
-    prefix = len(plan.prefix) if place == 0 else 0
-    return min(requested, limits.max_output(len(plan.parts[place].source_ids)) - prefix)
+    prefix = len(plan.prefix) if index == 0 else 0
+    return min(requested, limits.max_output(len(plan.parts[index].source_ids)) - prefix)
 
 
 def check_prefix(limits: Limits, plan: TextPlan, field: str) -> None:

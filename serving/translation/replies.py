@@ -1,6 +1,6 @@
 """From the output of the engine to reply messages: texts, tokens, alignments, usage, warnings. Pure.
 
-The translations of the parts of a text are put together, and the guard says what it finds about them.
+The translations of the parts of a text are joined, and the guard judges them.
 """
 
 from __future__ import annotations
@@ -40,12 +40,12 @@ class PartHypothesis:
     """One hypothesis of one part.
 
     text: the text of its tokens
-    scored: with attention, if the request wants an alignment
-    restored: of a part that was translated in steps: the text with the places of what is kept
-    weights: between its words and those of its source, if tags are placed by them
-    kept: of a part that was translated in steps, if tags are placed in it: what it and its source have
-    read_log_probs: of a part that was translated in steps, or again: those of the first text that the model wrote
-    parts: of a part that was translated in steps: in how many the model read it, at most
+    scored: scores with attention, if the request wants an alignment
+    restored: for a part that was translated in steps: the text with the positions of its kept strings
+    weights: between its words and its source's words, if they place tags
+    kept: for a part that was translated in steps, if tags are placed in it: the kept strings of it and its source
+    read_log_probs: for a part that was translated in steps, or again: of the first text that the model wrote
+    parts: for a part that was translated in steps: the largest number of parts in which the model read it
     """
 
     hypothesis: Hypothesis
@@ -62,8 +62,8 @@ class PartHypothesis:
 class Layout:
     """The translation of a text.
 
-    text: with markup, if the text has markup
-    sentences, parts: in the translation without markup, the span of each sentence and where each part begins
+    text: the translation, with markup if the text has markup
+    sentences, parts: in the translation without markup, the span of each sentence and the begin of each part
     """
 
     text: str
@@ -72,18 +72,18 @@ class Layout:
     written: WrittenText | None = None
 
     def span(self, begin: int, end: int) -> Span:
-        """Return where a span of the translation without markup, within one sentence, is in the text."""
+        """Return the span in the text of a span of the translation without markup, within one sentence."""
         return (begin, end) if self.written is None else self.written.span(begin, end)
 
 
 def layout(plan: TextPlan, parts: Sequence[PartHypothesis]) -> Generator[None, None, Layout]:
-    """Put a hypothesis together, by one of each part; yields now and then if there is markup."""
-    if plan.plain is None and len(parts) == len(plan.document.segments) == 1:  # most texts; nothing is to be joined
+    """Join a hypothesis from one of each part. Yields from time to time if there is markup."""
+    if plan.plain is None and len(parts) == len(plan.document.segments) == 1:  # most texts; nothing needs to be joined
         text, ((begin, end),) = parts[0].text, plan.document.segments
         whole = plan.document.text[:begin] + text + plan.document.text[end:]
         return Layout(whole, ((begin, begin + len(text)),), (begin,))
-    own = plan.places()
-    sentences = [join([parts[place].text for place in places]) for places in own]
+    own = plan.parts_of_sentences()
+    sentences = [join([parts[index].text for index in indices]) for indices in own]
     joined = plan.document.join([text for text, _ in sentences])
     begins = tuple(
         begin + offset for (begin, _), (_, offsets) in zip(joined.spans, sentences, strict=True) for offset in offsets
@@ -91,16 +91,16 @@ def layout(plan: TextPlan, parts: Sequence[PartHypothesis]) -> Generator[None, N
     if plan.plain is None:
         return Layout(joined.text, joined.spans, begins)
     weights, kept = list[WordWeights | None](), list[Sequence[KeptCopy]]()
-    for segment, places in enumerate(own):
-        weights.append(_weights(plan, parts, segment, places) if plan.tagged[segment] else None)
-        kept.append(parts[places[0]].kept if len(places) == 1 else ())  # a part with kept strings is a whole sentence
+    for segment, indices in enumerate(own):
+        weights.append(_weights(plan, parts, segment, indices) if plan.tagged[segment] else None)
+        kept.append(parts[indices[0]].kept if len(indices) == 1 else ())  # a part with kept strings is a whole sentence
         yield
     written = yield from plan.plain.write(plan.document, joined, weights, kept)
     return Layout(written.text, joined.spans, begins, written)
 
 
 def join(texts: Sequence[str]) -> tuple[str, list[int]]:
-    """Join the texts of the parts of a sentence by spaces, without empty ones; returns where each part begins too."""
+    """Join the texts of the parts of a sentence by spaces, without empty ones. Returns the begin of each part too."""
     joined, begins = "", []
     for text in texts:
         space = " " if joined and text else ""
@@ -110,9 +110,9 @@ def join(texts: Sequence[str]) -> tuple[str, list[int]]:
 
 
 def _weights(
-    plan: TextPlan, parts: Sequence[PartHypothesis], segment: int, places: Sequence[int]
+    plan: TextPlan, parts: Sequence[PartHypothesis], segment: int, indices: Sequence[int]
 ) -> WordWeights | None:
-    found = [(plan.parts[place].text, parts[place].text, parts[place].weights) for place in places]
+    found = [(plan.parts[index].text, parts[index].text, parts[index].weights) for index in indices]
     return sentence_weights(plan.document.segment(segment), found)
 
 
@@ -132,24 +132,24 @@ REFUSED = DEGENERATE | {Flag.UNREADABLE}
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """What the guard found about the best translation of a text.
+    """The judgement of the guard about the best translation of a text.
 
-    parts: of each part; empty if it was not judged
-    retried: places of the parts whose first translation was replaced
+    parts: judgement of each part; empty if it was not judged
+    retried: indices of the parts with a replaced translation
     """
 
     parts: Sequence[Judgement] = ()
     retried: frozenset[int] = frozenset()
 
 
-def part_judgement(plan: TextPlan, place: int, part: PartHypothesis, guard: Guard, tokenizer: Tokenizer) -> Judgement:
-    """Return what the guard finds about the translation of the part of a text with this index.
+def part_judgement(plan: TextPlan, index: int, part: PartHypothesis, guard: Guard, tokenizer: Tokenizer) -> Judgement:
+    """Return the judgement of the guard about the translation of the part of a text with this index.
 
-    What is kept is not judged; the confidence is that of what the model read in its place.
+    Kept strings are not judged. The confidence is for the text that the model read instead.
     """
-    source = plan.parts[place]
+    source = plan.parts[index]
     if source.steps is None or part.restored is None:
-        chosen = part.read_log_probs or part.hypothesis.log_probs[len(plan.prefix) if place == 0 else 0 :]
+        chosen = part.read_log_probs or part.hypothesis.log_probs[len(plan.prefix) if index == 0 else 0 :]
         ids, tokens = tokenizer.unframed(source.source_ids), part.hypothesis.tokens
         return guard.judge(Sentence(source.read_text, part.text, ids, tokens, chosen))
     read = source.steps.read
@@ -168,19 +168,19 @@ def part_judgement(plan: TextPlan, place: int, part: PartHypothesis, guard: Guar
 def judge_parts(
     plan: TextPlan, parts: Sequence[PartHypothesis], guard: Guard, tokenizer: Tokenizer
 ) -> Generator[None, None, list[Judgement]]:
-    """Return what the guard finds about each part; yields between them, since there may be a thousand."""
+    """Return the judgement of each part. Yields between parts, because there may be a thousand."""
     found = []
-    for place, part in enumerate(parts):
-        if place:
+    for index, part in enumerate(parts):
+        if index:
             yield
-        found.append(part_judgement(plan, place, part, guard, tokenizer))
+        found.append(part_judgement(plan, index, part, guard, tokenizer))
     return found
 
 
 def guard_warnings(judged: Judged, *, refuses: bool) -> list[pb.Warning]:
-    """Return what is said about a translation.
+    """Return the warnings about a translation.
 
-    refuses: raise Degenerate if the guard suspects that it is no translation
+    refuses: whether to raise Degenerate if the guard suspects that it is no translation
     """
     flags = [flag for each in judged.parts for flag in each.flags]
     counts = Counter(flags)
@@ -192,12 +192,12 @@ def guard_warnings(judged: Judged, *, refuses: bool) -> list[pb.Warning]:
 
 
 def lowest_confidence(judgements: Sequence[Judgement]) -> float | None:
-    """Return the lowest confidence; None if there is none."""
+    """Return the lowest confidence, or None without any."""
     return min((each.confidence for each in judgements if each.confidence is not None), default=None)
 
 
 def warning_codes(judgements: Sequence[Judgement], *, retried: bool) -> list[pb.WarningCode.ValueType]:
-    """Return the codes of the warnings about a sentence, by the judgements of its parts."""
+    """Return the codes of the warnings about a sentence, from the judgements of its parts."""
     flags = sorted({flag for each in judgements for flag in each.flags})
     return [*(flag.code for flag in flags), *([pb.WARNING_CODE_RETRIED] if retried else ())]
 
@@ -217,7 +217,7 @@ def pair_error(error: RequestError) -> pb.ScoreResult:
 
 
 def pair_without_source() -> pb.ScoreResult:
-    """Return the result of a pair whose source is empty: the model has read nothing that a target could follow."""
+    """Return the result of a pair with an empty source, because the model has read nothing before the target."""
     return pb.ScoreResult(warnings=[pb.Warning(code=pb.WARNING_CODE_EMPTY_SOURCE, message="the source is empty")])
 
 
@@ -229,15 +229,15 @@ def text_result(
     guard: Guard,
     judged: Judged | None = None,
 ) -> Generator[None, None, pb.TextResult]:
-    """Return the result of a text; yields between its parts, since a text may have a thousand of them.
+    """Return the result of a text. Yields between its parts, because a text may have a thousand.
 
     found: the hypotheses of each part; the k-th ones of all parts make the k-th of the text
-    judged: what was found about the best ones, if they were judged already
+    judged: the judgement of the best ones, if they were already judged
 
-    Raises Degenerate if the request refuses what the guard suspects.
+    Raises Degenerate if the request refuses translations that the guard suspects.
     """
     whole = [list(parts) for parts in zip(*found, strict=False)] or [[] for _ in range(options.num_hypotheses)]
-    if len(whole) > 1 and not options.alternatives:  # which are in the order of their first tokens
+    if len(whole) > 1 and not options.alternatives:  # alternatives keep the order of their first tokens
         whole.sort(key=_order)
     hypotheses, layouts = list[pb.Hypothesis](), list[Layout]()
     for parts in whole:
@@ -268,7 +268,7 @@ def text_result(
 def pair_result(
     plan: PairPlan, found: Scored, tokenizer: Tokenizer, *, aligned: bool
 ) -> Generator[None, None, pb.ScoreResult]:
-    """Return the result of a pair, with the attention that was found; yields between matrices, which may be large."""
+    """Return the result of a pair, with its attention. Yields between matrices, which may be large."""
     log_probs = found.log_probs.tolist()
     pieces = tokenizer.target_pieces([*plan.target_ids, EOS])
     result = pb.ScoreResult(
@@ -310,13 +310,13 @@ def _pair_warnings(plan: PairPlan, tokenizer: Tokenizer) -> list[pb.Warning]:
 
 
 def spans(surfaces: Sequence[str]) -> list[Span]:
-    """Return the code points that each piece covers, without the white space before a word.
+    """Return the span of each piece in code points, without the white space before a word.
 
     surfaces: the text that sentencepiece assigns to each piece. It assigns a character that is spelled in bytes to the
-    last byte; here each of the bytes has its span.
+    last byte. Here each of the bytes has its span.
     """
     found: list[Span] = []
-    begin, pending = 0, 0  # pending: pieces whose character has not been seen yet
+    begin, pending = 0, 0  # pending: pieces before the end of their character
     for surface in surfaces:
         pending += 1
         if surface:
@@ -332,7 +332,7 @@ def source_spans(tokenizer: Tokenizer, text: str) -> list[Span]:
 
 
 def part_spans(tokenizer: Tokenizer, part: Part) -> list[Span]:
-    """Return the spans of the tokens of a part in its text, without the end token; the model may read another one."""
+    """Return the spans of the tokens of a part in its text, without the end token. The model may read another text."""
     found = source_spans(tokenizer, part.read_text)
     return found if part.reading is None else [part.reading.sent(*span) for span in found]
 
@@ -345,7 +345,7 @@ def target_spans(tokenizer: Tokenizer, text: str) -> list[Span]:
 def generated_spans(tokenizer: Tokenizer, tokens: Sequence[int], begin: Begin | None = None) -> list[Span]:
     """Return the spans of generated tokens in their text, which the tokenizer may split into other tokens.
 
-    begin: of the text, if the first tokens spell another one
+    begin: begin of the text, if the first tokens spell another text
     """
     shown = [token for token in tokens if token > UNK]
     proto = tokenizer.target.decode(shown, return_type="proto")
@@ -378,7 +378,7 @@ def weights_of(part: Part, found: PartHypothesis, attention: np.ndarray, tokeniz
 
 
 def _order(parts: Sequence[PartHypothesis]) -> tuple[int, float]:
-    """Return the key by which the hypotheses of a text are sorted: forced words come before the score."""
+    """Return the sort key of the hypotheses of a text: forced words come before the score."""
     return sum(part.hypothesis.missing for part in parts), -sum(part.hypothesis.score for part in parts)
 
 
@@ -392,12 +392,12 @@ def _hypothesis(
         finish_reason=pb.FINISH_REASON_END if finished else pb.FINISH_REASON_LENGTH,
         missing_words=options.rules.missing(placed.text) if options.rules else (),
     )
-    for place, (source, target_begin, part) in enumerate(zip(plan.parts, placed.parts, parts, strict=True)):
-        if place:
+    for index, (source, target_begin, part) in enumerate(zip(plan.parts, placed.parts, parts, strict=True)):
+        if index:
             yield
         tokens = part.hypothesis.tokens
         if options.return_tokens:
-            # The log-probabilities also have the end token.
+            # The log-probabilities include the end token.
             named = zip(tokenizer.target_pieces(tokens), part.hypothesis.log_probs, strict=False)
             message.tokens.extend(pb.Token(piece=piece, log_prob=value) for piece, value in named)
         if part.scored is not None:
@@ -408,7 +408,7 @@ def _hypothesis(
                 if part.restored is not None:
                     own = target_spans(tokenizer, part.text)
                 else:
-                    own = generated_spans(tokenizer, tokens, None if place else plan.begin)
+                    own = generated_spans(tokenizer, tokens, None if index else plan.begin)
             targets = [placed.span(*span) for span in _shifted(own, target_begin)]
             message.alignment.extend(_links(part.scored.attention, sources, targets))
     return message
@@ -417,15 +417,17 @@ def _hypothesis(
 def _sentences(plan: TextPlan, parts: Sequence[PartHypothesis], placed: Layout, judged: Judged) -> list[pb.Sentence]:
     """Return the sentences of a text and of its translation, which consists of these parts."""
     found = []
-    for segment, target, places in zip(plan.document.segments, placed.sentences, plan.places(), strict=True):
-        judgements = [judged.parts[place] for place in places] if judged.parts else []
+    for segment, target, indices in zip(
+        plan.document.segments, placed.sentences, plan.parts_of_sentences(), strict=True
+    ):
+        judgements = [judged.parts[index] for index in indices] if judged.parts else []
         found.append(
             pb.Sentence(
                 source=_span_message(plan.plain.raw_span(*segment) if plan.plain else segment),
                 target=_span_message(placed.span(*target)),
-                score=sum(parts[place].hypothesis.score for place in places),
+                score=sum(parts[index].hypothesis.score for index in indices),
                 confidence=lowest_confidence(judgements),
-                warnings=warning_codes(judgements, retried=not judged.retried.isdisjoint(places)),
+                warnings=warning_codes(judgements, retried=not judged.retried.isdisjoint(indices)),
             )
         )
     return found

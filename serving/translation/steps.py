@@ -1,6 +1,6 @@
-"""A sentence that is not decoded as it is, while the engine works on what the text layer asks for.
+"""The translation of a sentence in steps, while the engine works on the requests of the text layer.
 
-Tags are placed in its translation by the strings that both keep. One that the guard suspects is decoded once more.
+Tags are placed in its translation by the strings that both keep. A sentence that the guard suspects is decoded again.
 """
 
 from __future__ import annotations
@@ -55,16 +55,16 @@ _READ = frozenset(
         Kind.UNKNOWN,
     }
 )
-"""What a reader sees as it is, so that a tag may be inside, as in 10<sup>1000</sup>; in all others no tag may be."""
+"""Markers that a reader sees, so that a tag may be inside, as in 10<sup>1000</sup>. In all others no tag may be."""
 
 
 def kept_pairs(text: str, spans: Sequence[ProtectedSpan], restored: Restored) -> list[KeptCopy]:
-    """Return what a sentence and its translation keep, in the order of the sentence; see `Aligned.kept`.
+    """Return the kept strings of a sentence and its translation, in the order of the sentence; see `Aligned.kept`.
 
-    Equal strings are in the same order. A string that is not found in the translation has an empty target, and a string
-    of the translation that is none of the sentence an empty source, at its begin.
+    Equal strings are in the same order. A string that is missing in the translation has an empty target. An additional
+    string of the translation has an empty source at its begin.
 
-    spans: what is protected in the sentence, in order and without overlap
+    spans: the protected spans of the sentence, in order and without overlap
     """
     sources = kept_spans(text, spans)
     whole = [span for span in spans if span.kind not in _READ]
@@ -78,7 +78,7 @@ def kept_pairs(text: str, spans: Sequence[ProtectedSpan], restored: Restored) ->
             found[source] = same.popleft()
     rest = sorted(copy for same in copies.values() for copy in same if copy[0] < copy[1])
     left = [source for source in sources if source not in found]
-    if len(rest) == len(left):  # such as numbers whose separators are those of the target
+    if len(rest) == len(left):  # such as numbers with the separators of the target
         found.update(zip(left, rest, strict=True))
         rest = []
     pairs = [KeptCopy((0, 0), copy) for copy in rest]
@@ -89,7 +89,6 @@ def kept_pairs(text: str, spans: Sequence[ProtectedSpan], restored: Restored) ->
 
 
 def _inside(spans: Sequence[ProtectedSpan], around: Span) -> Iterator[Span]:
-    """Yield the spans within another one; spans: in order."""
     first = bisect_left(spans, around[0], key=lambda span: span.begin)
     for span in spans[first : bisect_right(spans, around[1], key=lambda span: span.end)]:
         yield span.begin, span.end
@@ -97,19 +96,19 @@ def _inside(spans: Sequence[ProtectedSpan], around: Span) -> Iterator[Span]:
 
 BEAM = 4
 NGRAM = 4  # tokens; no run of so many occurs twice in another attempt
-FACTOR = 1.5  # target tokens of another attempt for each source token, besides `Limits.output_extra`
+FACTOR = 1.5  # target tokens of another attempt per source token, in addition to `Limits.output_extra`
 
 
 @dataclass(frozen=True, slots=True)
 class Guarding:
-    """The guard of a model, and how it makes another attempt at a sentence."""
+    """The guard of a model, and the options of another attempt at a sentence."""
 
     guard: Guard
     attempt: Options
 
     @classmethod
     def of(cls, bundle: Bundle, tokenizer: Tokenizer, vocabulary: Vocabulary) -> Guarding:
-        """Return the guard of a bundle; raises BundleError if its profiles do not have the right size."""
+        """Return the guard of a bundle. Raises BundleError if its profiles do not have the right size."""
         rules = vocabulary.rules(no_repeat_ngram=NGRAM)
         beam_size = min(BEAM, bundle.manifest.limits.max_beam_size)
         return cls(Guard.of(bundle, tokenizer), Options(beam_size=beam_size, rules=rules.of_part(0)))
@@ -117,14 +116,14 @@ class Guarding:
     def options(self, first: Options, source_tokens: int, limits: Limits) -> Options:
         """Return the options of another attempt.
 
-        first: of the first attempt; source_tokens: with the end token
+        first: options of the first attempt; source_tokens: their number with the end token
         """
         most = min(first.max_output_tokens, int(FACTOR * source_tokens) + limits.output_extra)
         return replace(self.attempt, length_penalty=first.length_penalty, max_output_tokens=max(most, 1))
 
 
 def better(first: Judgement, second: Judgement) -> bool:
-    """Whether another attempt has fewer of the flags for which it was made, or as many and fewer in all."""
+    """Return whether another attempt has fewer of its causing flags, or as many of them and fewer in all."""
     return _badness(second) < _badness(first)
 
 
@@ -138,8 +137,8 @@ Jobs = Sequence[PendingJob[Hypotheses]]
 
 
 @dataclass(frozen=True, slots=True)
-class PartPlace:
-    """Where a sentence is: the index of its text and of its part, and the number of its stream of random numbers."""
+class PartPosition:
+    """The position of a sentence: the indices of its text and of its part, and the number of its random stream."""
 
     text: int
     part: int
@@ -147,7 +146,7 @@ class PartPlace:
 
 
 class TextModel(NamedTuple):
-    """What a text needs of its model; aligns: whether it has attention heads for alignments."""
+    """The parts of a model that a text needs; aligns: whether it has attention heads for alignments."""
 
     limits: Limits
     tokenizer: Tokenizer
@@ -159,13 +158,13 @@ class TextModel(NamedTuple):
 class SentenceTask:
     """One translation of a sentence in steps.
 
-    The score is that of the first text that the model reads in place of the sentence.
+    The score is the score of the first text that the model reads instead of the sentence.
     """
 
     def __init__(
         self,
         part: Part,
-        place: PartPlace,
+        index: PartPosition,
         client: EngineClient,
         options: ResolvedOptions,
         model: TextModel,
@@ -173,13 +172,13 @@ class SentenceTask:
         tagged: bool,
         follow_up: bool = False,
     ) -> None:
-        """tagged: whether tags are placed in the sentence; follow_up: of its first jobs, see DecodeJob."""
+        """tagged: whether tags are placed in the sentence; follow_up: value for its first jobs, see DecodeJob."""
         assert part.steps is not None
-        self._part, self._place, self._client, self._options = part, place, client, options
+        self._part, self._place, self._client, self._options = part, index, client, options
         self._limits, self._tokenizer, _, self._aligns, _ = model
         self._lexicon, self._sentence, self._tagged = part.steps.lexicon, part.steps.read, tagged
         self._scores: list[float] = []
-        self._parts = 1  # in how many the model reads one of the texts, at most
+        self._parts = 1  # the largest number of parts in which the model reads one of the texts
         self._log_probs: tuple[float, ...] = ()
         self._ended: dict[SentenceOutput, bool] = {}  # whether the model ended each of its outputs
         words, names = self._lexicon.words, self._lexicon.names
@@ -188,7 +187,7 @@ class SentenceTask:
         self._first = self._advance(None)
         first = self._first
         self.pending: Jobs = self._jobs(first, follow_up=follow_up) if isinstance(first, TranslateStep) else ()
-        """The jobs of the first step, which are submitted with those of the other sentences."""
+        """The jobs of the first step, which are submitted with the jobs of the other sentences."""
 
     async def submitted(self) -> PartHypothesis:
         """Submit the first jobs when the engine has room for them, and take all steps."""
@@ -196,7 +195,7 @@ class SentenceTask:
         return await self.result()
 
     async def result(self) -> PartHypothesis:
-        """Take all steps; raises the error that ended a job."""
+        """Take all steps and return the hypothesis. Raises the error that ended a job."""
         request, jobs = self._first, self.pending
         while request is not None:
             if isinstance(request, TranslateStep):
@@ -209,7 +208,7 @@ class SentenceTask:
         return await self._hypothesis()
 
     def _advance(self, answer: SentenceAnswer | None) -> SentenceRequest | None:
-        """Take the next step of the text layer; returns what it needs for the one after, None at the end."""
+        """Take the next step of the text layer and return its next request, or None at the end."""
         try:
             return next(self._steps) if answer is None else self._steps.send(answer)
         except StopIteration as done:
@@ -217,7 +216,7 @@ class SentenceTask:
             return None
 
     def _jobs(self, request: TranslateStep, *, follow_up: bool = False) -> Jobs:
-        """Return the jobs of a text, one for each part that the model can read; none if it can read no word of it."""
+        """Return the jobs of a text, one for each readable part, or none if the model can read no word of it."""
         try:
             parts = list(parts_of(request.text, "text", self._tokenizer, self._limits, splits=True))
         except TextTooLong:
@@ -225,8 +224,8 @@ class SentenceTask:
         self._parts = max(self._parts, len(parts))
         prefix = self._prefix(request)
         jobs = []
-        for place, part in enumerate(parts):
-            begin = prefix if place == 0 else ()
+        for index, part in enumerate(parts):
+            begin = prefix if index == 0 else ()
             bound = self._limits.max_output(len(part.source_ids)) - len(begin)
             if bound < 1:
                 return ()
@@ -279,7 +278,7 @@ class SentenceTask:
         return ranked
 
     async def _links(self, request: Align) -> SentenceAnswer:
-        """Return the links between two texts; none if the model cannot read them or has no attention."""
+        """Return the links between two texts, or none if the model cannot read them or has no attention."""
         scored = await self._scored(request.source, request.target) if self._aligns else None
         if scored is None:
             return []
@@ -313,7 +312,7 @@ class SentenceTask:
         return PartHypothesis(found, text, aligned, self._restored, weights, kept, self._log_probs, self._parts)
 
     def _kept(self) -> tuple[KeptCopy, ...]:
-        """Return what the sentence, as it was sent, and its translation keep, without the blanks at its begin."""
+        """Return the kept strings of the sentence as sent, without blanks at its begin, and of its translation."""
         text, read = self._restored.text, self._sentence
         blanks = len(text) - len(text.lstrip())
         return tuple(
@@ -322,7 +321,7 @@ class SentenceTask:
         )
 
     async def _weights(self) -> WordWeights | None:
-        """Return how much of each source word is in each target word; a word that the model knows stands for others."""
+        """Return the share of each source word in each target word. A known word replaces each kept string for this."""
         text, kept, restored = self._sentence.text, self._sentence.spans, self._restored
         if restored.lowered is not None:
             lower = restored.lowered

@@ -1,4 +1,4 @@
-"""A text or a pair of a request while the engine works on it: its jobs, its deltas, its result."""
+"""A text or a pair of a request during the work of the engine: its jobs, its deltas, its result."""
 
 from __future__ import annotations
 
@@ -33,7 +33,7 @@ from lingon.serving.translation.replies import (
     text_result,
     weights_of,
 )
-from lingon.serving.translation.steps import PartPlace, SentenceTask, TextModel, better
+from lingon.serving.translation.steps import PartPosition, SentenceTask, TextModel, better
 from lingon.text import Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -50,7 +50,7 @@ class RequestTask(Protocol[Result_co]):
         """The jobs to submit."""
 
     async def result(self) -> Result_co:
-        """Return the result when all jobs are done; a fault of this entry alone is its status.
+        """Return the result when all jobs are done. A fault of this entry alone is its status.
 
         Raises the error that ends the whole request.
         """
@@ -70,18 +70,16 @@ class PairTask:
         aligned: bool,
         attention: AttentionChoice,
     ) -> None:
-        """time_slice: of the request; attention: the matrices that the result has."""
+        """time_slice: time slice of the request; attention: the matrices in the result."""
         self.index = index
         self._plan, self._tokenizer, self._time_slice, self._aligned = plan, tokenizer, time_slice, aligned
         self._job = client.score(plan.source_ids, plan.target_ids, attention=attention) if plan.source_ids else None
 
     @property
     def pending(self) -> Sequence[PendingJob[Scored]]:
-        """See RequestTask."""
         return [] if self._job is None else [self._job]
 
     async def result(self) -> pb.ScoreResult:
-        """See RequestTask."""
         if self._job is None:
             return pair_without_source()
         try:
@@ -92,7 +90,7 @@ class PairTask:
 
 
 class TextTask:
-    """A text to translate: a job for each part, or one for each part and hypothesis if the request samples.
+    """A text to translate, with a job for each part, or for each part and hypothesis if the request samples.
 
     If the request wants alternatives, the first part has a job for each.
     """
@@ -107,7 +105,7 @@ class TextTask:
         time_slice: TimeSlice,
         on_growth: Callable[[TextTask], None] | None = None,
     ) -> None:
-        """time_slice: of the request.
+        """time_slice: time slice of the request.
 
         on_growth: called on the loop when `delta` may have more text; None for a request that does not stream
         """
@@ -121,20 +119,19 @@ class TextTask:
         self._announced = False  # whether on_growth was called since the last `delta`
         self._judged: Judged | None = None
         self._written = ""  # a translation that is one delta: with markup, or of a text with nothing to translate
-        self._in_steps = {place: self._steps_of(place) for place, part in enumerate(plan.parts) if part.steps}
+        self._in_steps = {number: self._steps_of(number) for number, part in enumerate(plan.parts) if part.steps}
         self._jobs: list[Sequence[PendingJob[Hypotheses]]] = [
-            () if part.steps else self._jobs_of(place) for place, part in enumerate(plan.parts)
+            () if part.steps else self._jobs_of(number) for number, part in enumerate(plan.parts)
         ]
 
     @property
     def pending(self) -> Sequence[PendingJob[Hypotheses]]:
-        """See RequestTask."""
         steps = (pending for tasks in self._in_steps.values() for task in tasks for pending in task.pending)
         return [*(pending for jobs in self._jobs for pending in jobs), *steps]
 
     @property
     def submits_more(self) -> bool:
-        """Whether there are more jobs to submit when the first ones are done."""
+        """Whether further jobs are submitted when the first ones are done."""
         scored = self._options.return_alignment or self._options.coverage_penalty > 0
         return scored or bool(self._in_steps) or any(self._plan.tagged)
 
@@ -147,7 +144,6 @@ class TextTask:
         return written
 
     async def result(self) -> pb.TextResult:
-        """See RequestTask."""
         try:
             found = await self._hypotheses()
             steps = text_result(self._plan, found, self._options, self._tokenizer, self._guarding.guard, self._judged)
@@ -159,9 +155,9 @@ class TextTask:
         return result
 
     async def _hypotheses(self) -> list[list[PartHypothesis]]:
-        """Return the hypotheses of each part when all jobs are done, as many for each; raises EngineFault."""
+        """Return the hypotheses of each part when all jobs are done, as many for each. Raises EngineFault."""
         in_steps = {
-            place: [asyncio.ensure_future(task.result()) for task in tasks] for place, tasks in self._in_steps.items()
+            index: [asyncio.ensure_future(task.result()) for task in tasks] for index, tasks in self._in_steps.items()
         }
         try:
             found = [await self._part(part, in_steps.get(part, ())) for part in range(len(self._jobs))]
@@ -197,14 +193,15 @@ class TextTask:
             for number in range(options.jobs_of(part))
         ]
 
-    def _steps_of(self, place: int) -> list[SentenceTask]:
-        part = self._plan.parts[place]
-        places = [PartPlace(self.index, place, self._stream(place, sample)) for sample in range(self._options.samples)]
+    def _steps_of(self, index: int) -> list[SentenceTask]:
+        part = self._plan.parts[index]
+        streams = [self._stream(index, sample) for sample in range(self._options.samples)]
+        positions = [PartPosition(self.index, index, stream) for stream in streams]
         tagged = self._plan.is_tagged(part)
-        return [SentenceTask(part, each, self._client, self._options, self._model, tagged=tagged) for each in places]
+        return [SentenceTask(part, each, self._client, self._options, self._model, tagged=tagged) for each in positions]
 
     def _stream(self, part: int, sample: int) -> int:
-        """Return the stream of random numbers of a job: another one for every text, part and sample."""
+        """Return the stream of random numbers of a job. It differs for every text, part and sample."""
         return self.index << 32 | part << 16 | sample
 
     def _add_token(self, part: int, token: int) -> None:
@@ -228,7 +225,7 @@ class TextTask:
         if self._detokenizer is not None:
             self._detokenizer.finish(part, found[0].text)
             if part + 1 < len(self._jobs):
-                self._announce()  # the next part may have text that waits for the end of this one
+                self._announce()  # text of the next part may have waited for the end of this one
         return found
 
     def _with_text(self, part: int, found: Hypothesis) -> PartHypothesis:
@@ -239,67 +236,66 @@ class TextTask:
 
     @property
     def _may_repair(self) -> bool:
-        """Whether another translation may take the place of the one that was asked for."""
+        """Whether another translation may replace the requested one."""
         options, plan = self._options, self._plan
         searched = options.rules is None and options.job.sampling is None and options.num_hypotheses == 1
         asked = bool(options.alternatives or plan.prefix or plan.soft_prefix)
         return options.text.protect and searched and not asked and self._on_growth is None
 
     async def _with_figures(self, found: list[list[PartHypothesis]]) -> list[list[PartHypothesis]]:
-        """Translate those parts again whose translations lack small numbers; each part is looked at by itself."""
+        """Translate those parts again whose translations lack small numbers. Each part is checked separately."""
         tasks = {
-            place: SentenceTask(
+            index: SentenceTask(
                 replace(part, steps=Steps(part.text, (), self._lexicon)),
-                PartPlace(self.index, place, self._stream(place, 0)),
+                PartPosition(self.index, index, self._stream(index, 0)),
                 self._client,
                 self._options,
                 self._model,
                 tagged=False,
                 follow_up=True,
             )
-            for place, (part, ones) in enumerate(zip(self._plan.parts, found, strict=True))
+            for index, (part, ones) in enumerate(zip(self._plan.parts, found, strict=True))
             if part.steps is None and len(ones) == 1 and lacks_figures(part.text, ones[0].text)
         }
-        for place, task in tasks.items():
+        for index, task in tasks.items():
             try:
                 again = await task.submitted()
             except Expired:
                 raise
             except RequestError:
-                continue  # the first translation is there
+                continue  # the first translation stays
             if again.restored is not None and again.restored.means < Means.SPLIT:
-                found[place] = [replace(again, restored=None)]
+                found[index] = [replace(again, restored=None)]
         return found
 
     async def _retried(self, found: list[list[PartHypothesis]]) -> list[list[PartHypothesis]]:
-        """Judge each part, and make another attempt at those that are degenerate; each part is judged by itself."""
+        """Judge each part separately, and make another attempt at degenerate ones."""
         guard, tokenizer, plan = self._guarding.guard, self._tokenizer, self._plan
         parts = [part for (part,) in found]
         judgements = await self._time_slice.run(judge_parts(plan, parts, guard, tokenizer))
-        suspect = [place for place, each in enumerate(judgements) if each.flags and each.degenerate]
-        again = {place: self._attempt(place) for place in suspect if plan.parts[place].steps is None}
+        suspect = [index for index, each in enumerate(judgements) if each.flags and each.degenerate]
+        again = {index: self._attempt(index) for index in suspect if plan.parts[index].steps is None}
         if again:
             with current().trace_jobs((self.index, each.job, each.outcome) for each in again.values()):
                 await self._client.submit_when_possible(list(again.values()))
         replaced = set()
-        for place, pending in again.items():
+        for index, pending in again.items():
             try:
                 (best,) = await pending.answer()
             except Expired:
                 raise
             except RequestError:
-                continue  # the first attempt is there
-            second = self._with_text(place, best)
-            judgement = part_judgement(plan, place, second, guard, tokenizer)
-            if better(judgements[place], judgement):
-                parts[place], judgements[place] = second, judgement
-                replaced.add(place)
+                continue  # the first attempt stays
+            second = self._with_text(index, best)
+            judgement = part_judgement(plan, index, second, guard, tokenizer)
+            if better(judgements[index], judgement):
+                parts[index], judgements[index] = second, judgement
+                replaced.add(index)
         self._judged = Judged(judgements, frozenset(replaced))
         return [[part] for part in parts]
 
-    def _attempt(self, place: int) -> PendingJob[Hypotheses]:
-        """Return another attempt at the part with this index."""
-        first, source = self._jobs[place][0].job, self._plan.parts[place].source_ids
+    def _attempt(self, index: int) -> PendingJob[Hypotheses]:
+        first, source = self._jobs[index][0].job, self._plan.parts[index].source_ids
         assert isinstance(first, DecodeJob)
         options = self._guarding.options(first.options, len(source), self._limits)
         return self._client.decode(source, options, first.shown_prefix, follow_up=True, optional=True)
@@ -307,8 +303,9 @@ class TextTask:
     async def _scored(self, found: list[list[PartHypothesis]]) -> list[list[PartHypothesis]]:
         """Add the attention of each hypothesis that needs it, by one run of the scorer for each, or its penalty.
 
-        Without a coverage penalty the last token is left out: what the model attended to when it chose it depends on
-        the tokens before it alone, and a translation of max_target_tokens would have one more than the scorer reads.
+        Without a coverage penalty the last token is left out, because the model's attention when it chose that token
+        depends only on the tokens before it. A translation of max_target_tokens would otherwise exceed the scorer's
+        length.
         """
         read = covering_tokens if self._options.coverage_penalty else lambda found: found.tokens[:-1]
         jobs = [
@@ -329,12 +326,11 @@ class TextTask:
         return [self._best(ones) for ones in scored] if self._options.coverage_penalty else scored
 
     def _best(self, found: list[PartHypothesis]) -> list[PartHypothesis]:
-        """Return the best hypotheses of a part, of all with which its search has ended."""
         ranked = sorted(found, key=lambda each: each.hypothesis.rank_key)
         return ranked[: self._options.num_hypotheses]
 
     def _needs_attention(self, part: Part) -> bool:
-        """Whether a part that is decoded as it is needs the scorer."""
+        """Return whether a part that is decoded unchanged needs the scorer."""
         wanted = (
             self._options.return_alignment
             or self._options.coverage_penalty > 0
@@ -355,7 +351,7 @@ class TextTask:
 
 
 async def _ended(futures: Sequence[asyncio.Future[PartHypothesis]]) -> None:
-    """Cancel what is not done, and read every outcome, even if this wait is cancelled."""
+    """Cancel the unfinished futures, and read every outcome, even if this wait is cancelled."""
     for each in futures:
         each.cancel()
     if futures:
@@ -363,7 +359,7 @@ async def _ended(futures: Sequence[asyncio.Future[PartHypothesis]]) -> None:
 
 
 class TextEvents:
-    """The events of a stream in the order in which they arise: a text has grown, or has its result.
+    """The events of a stream in the order of their occurrence: a text has grown, or has its result.
 
     Every text reports for itself, so that a token of one text costs nothing for the others.
     """
@@ -377,7 +373,7 @@ class TextEvents:
         self._queue.put_nowait(task)
 
     def watch(self, task: TextTask) -> None:
-        """Wait for a text's result, whose jobs are submitted."""
+        """Wait for the result of a text after its jobs were submitted."""
         result = asyncio.create_task(task.result())
         self._results[result] = task
         result.add_done_callback(self._queue.put_nowait)
@@ -388,7 +384,7 @@ class TextEvents:
         return bool(self._results)
 
     async def next(self) -> tuple[TextTask, pb.TextResult | None]:
-        """Return the next text that has grown or, with its result, is done; raises what ends the whole request."""
+        """Return the next text that has grown, or that is done, with its result. Raises what ends the whole request."""
         event = await self._queue.get()
         if isinstance(event, TextTask):
             return event, None

@@ -1,6 +1,6 @@
 """One served model, from messages to messages: plans texts, has the engine decode them, makes the results.
 
-Runs on an event loop; the engine's threads post their outcomes through LoopCallbacks.
+Runs on an event loop. The engine's threads post their outcomes through LoopCallbacks.
 """
 
 from __future__ import annotations
@@ -37,16 +37,16 @@ from lingon.text import Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
 
 Event = tuple[int, str | pb.TextResult]
-"""Of the text with this index: more of its translation, or its result."""
+"""For the text with this index, more of its translation, or its result."""
 
 Result = TypeVar("Result")
-MAX_CACHED_OPTIONS = 256  # different options that are resolved once
-MAX_CACHED_PAIRS = 256  # pairs of languages whose translators are kept
-MAX_CACHED_BYTES = 256  # bytes of such options; a client can add unknown fields of any size, which would be kept
+MAX_CACHED_OPTIONS = 256  # resolved options in the cache
+MAX_CACHED_PAIRS = 256  # translators of language pairs in the cache
+MAX_CACHED_BYTES = 256  # bytes of cached options, because a client can add unknown fields of any size
 
 
 texts_read: ContextVar[bool] = ContextVar("texts_read", default=False)
-"""Whether the texts of the request that this task serves have been normalised and tokenised, even in part."""
+"""Whether the texts of the request of this task were normalised and tokenised, even in part."""
 
 
 class Header(TypedDict):
@@ -67,7 +67,7 @@ def stream_message(event: Event) -> pb.TranslateStreamResponse:
 
 
 class Translator:
-    """A model that is served: its bundle, its engine and the limits of both."""
+    """A served model: its bundle, its engine and the limits of both."""
 
     def __init__(
         self,
@@ -80,9 +80,9 @@ class Translator:
         graph_bytes: int = 0,
         shortlist: bool | None = None,
     ) -> None:
-        """limits: those of the engine; precision, provider: what `describe` reports; graph_bytes: for metrics.
+        """limits: limits of the engine; precision, provider: values for `describe`; graph_bytes: value for metrics.
 
-        shortlist: whether a request that does not say uses one; None if the model has none
+        shortlist: the default for requests that do not set it, or None if the model has none
         """
         self.label = bundle.label
         self.engine, self.precision, self.provider = engine, precision, provider
@@ -94,13 +94,13 @@ class Translator:
         self._alphabet = alphabet_of(tokenizer)
         self._guarding = Guarding.of(bundle, tokenizer, self._vocabulary)
         pair = bundle.manifest.source_language, bundle.manifest.target_language
-        self.profiles = tuple(zip(pair, profiles_of(bundle) or (), strict=False))  # of the languages, if it has them
+        self.profiles = tuple(zip(pair, profiles_of(bundle) or (), strict=False))  # empty without profiles
         self._shortlist = shortlist
         self._pairs: dict[tuple[str, str], Translator] = {}
         self._translate_between(bundle.manifest, tokenizer)
 
     def _translate_between(self, manifest: Manifest, tokenizer: Tokenizer) -> None:
-        """Set what depends on the pair of languages."""
+        """Set the fields that depend on the pair of languages."""
         self.manifest, self._tokenizer = manifest, tokenizer
         self._header: Header = {
             "model": manifest.name,
@@ -112,9 +112,9 @@ class Translator:
         self._resolved: dict[tuple[bytes, bytes], ResolvedOptions] = {}
 
     def for_pair(self, source: str, target: str) -> Translator:
-        """Return the translator of a pair of the bundle's languages, as the manifest writes them, with the same engine.
+        """Return the translator of a pair of the bundle's languages, in the form of the manifest, with the same engine.
 
-        A bundle of one pair has no other.
+        A bundle of one pair has only that one.
         """
         if self.manifest.languages is None:
             return self
@@ -129,7 +129,7 @@ class Translator:
         return found
 
     def restart(self) -> None:
-        """Replace an engine that died; later requests use the new one."""
+        """Replace a dead engine. Later requests use the new one."""
         self.engine = self.engine.restarted()
         self._pairs.clear()
 
@@ -172,7 +172,7 @@ class Translator:
     ) -> AsyncGenerator[Event, None]:
         """Yield the deltas of every text and its result, as they arise.
 
-        The jobs of the request are cancelled when this generator is closed: use it within `aclosing`.
+        Closing this generator cancels the jobs of the request. Use it within `aclosing`.
         """
         time_slice = TimeSlice(caller)
         plans = await self.plan(request, options, time_slice)
@@ -221,7 +221,7 @@ class Translator:
         return pb.ScoreResponse(results=results, model=self._header["model"], version=self._header["version"])
 
     def describe(self) -> pb.Model:
-        """Return the model as ListModels reports it."""
+        """Return the model in the form of ListModels."""
         manifest, limits, languages = self.manifest, self.manifest.limits, self.manifest.languages
         return pb.Model(
             name=manifest.name,
@@ -245,9 +245,9 @@ class Translator:
     async def plan(
         self, request: Request, options: ResolvedOptions, time_slice: TimeSlice
     ) -> list[TextPlan | RequestError]:
-        """Return what is to be decoded for each text, or why it cannot be; raises RequestTooLarge and QueueFull.
+        """Return the plan of each text, or the error of the text. Raises RequestTooLarge and QueueFull.
 
-        The engine has capacity for a request whose texts are read: QueueFull is raised as soon as it is certain.
+        The engine has room for a request before its texts are read. QueueFull is raised as soon as it is certain.
         """
         self.engine.check_texts(time_slice.caller, len(request.texts))
         texts_read.set(True)
@@ -277,7 +277,6 @@ class Translator:
         return tasks
 
     def _submit(self, client: EngineClient, tasks: Sequence[RequestTask[Result]]) -> None:
-        """Submit the jobs of all tasks or none."""
         traced = [(task.index, pending) for task in tasks for pending in task.pending]
         pending = [each for _, each in traced]
         with current().trace_jobs((index, each.job, each.outcome) for index, each in traced):
@@ -288,7 +287,7 @@ class Translator:
     ) -> dict[int, Result]:
         """Return the result of each task by its index.
 
-        at_once: wait for all tasks at a time, since each submits more jobs when its first ones are done
+        at_once: whether to wait for all tasks at the same time, because each submits more jobs after its first ones
         """
         waiting: list[asyncio.Task[Result]] = []
         try:
@@ -310,7 +309,7 @@ async def _in_order(
     result_of: Callable[[RequestError], Result],
     time_slice: TimeSlice,
 ) -> list[Result]:
-    """Return the results in the order of the request: those that are done, and those of what was not planned."""
+    """Return the results in the order of the request, of finished tasks and of texts without a plan."""
     return [
         done[index] if index in done else await _refused(result_of, plan, time_slice)
         for index, plan in enumerate(plans)
@@ -320,7 +319,6 @@ async def _in_order(
 async def _refused(
     result_of: Callable[[RequestError], Result], plan: TextPlan | PairPlan | RequestError, time_slice: TimeSlice
 ) -> Result:
-    """Return the result of a text or pair that was not planned."""
     assert isinstance(plan, RequestError)
     await time_slice.yield_if_due()
     return result_of(plan)

@@ -101,17 +101,17 @@ def test_the_machines_with_the_fewest_calls_are_those_that_a_search_finds():
         assert sorted(counts.fewest()) == [each for each in range(7) if calls[each] == min(calls)]
 
 
-def test_with_a_slow_machine_the_fewest_calls_beat_turns_and_chance():
+def test_with_a_slow_machine_the_fewest_calls_beat_round_robin_and_chance():
     speeds = [shared(TOGETHER)] * 3 + [shared(TOGETHER, 0.25)]
     p99 = {name: percentile(run(speeds, 0.6 * 3.25 * 40, [1.0], name), 99) for name in POLICIES}
-    assert p99["fewest calls"] < p99["fewer of two"] < p99["in turns"]
+    assert p99["fewest calls"] < p99["fewer of two"] < p99["round robin"]
     assert p99["fewest calls"] < p99["at random"] / 2
 
 
-def test_turns_are_better_than_chance_with_equal_machines():
+def test_round_robin_is_better_than_chance_with_equal_machines():
     speeds = [shared(TOGETHER)] * 8
-    p99 = {name: percentile(run(speeds, 0.7 * 8 * 40, [1.0], name), 99) for name in ("in turns", "at random")}
-    assert p99["in turns"] < p99["at random"]
+    p99 = {name: percentile(run(speeds, 0.7 * 8 * 40, [1.0], name), 99) for name in ("round robin", "at random")}
+    assert p99["round robin"] < p99["at random"]
 
 
 def test_the_highest_load_meets_the_bound_and_one_step_more_does_not():
@@ -124,8 +124,8 @@ def test_the_highest_load_meets_the_bound_and_one_step_more_does_not():
 
 def test_a_server_that_gets_more_than_it_can_do_has_no_percentile():
     rows = {(row["speed"], row["servers"], row["policy"]): row["p99_ms"] for row in with_slow(MEASURED, 0.6)}
-    assert rows[0.25, 4, "in turns"] is None
-    assert rows[0.7, 4, "in turns"] > rows[0.7, 4, "fewest calls"] > 0
+    assert rows[0.25, 4, "round robin"] is None
+    assert rows[0.7, 4, "round robin"] > rows[0.7, 4, "fewest calls"] > 0
 
 
 async def test_a_server_is_measured_alone_and_with_many_calls():

@@ -18,7 +18,7 @@ from lingon.bench.decode import (
     best_settings,
     cells_of,
     fastest,
-    measure_in_turns,
+    measure_rounds,
     quality_of,
     row_of,
     sources_of,
@@ -66,7 +66,7 @@ def test_cells_are_filtered_by_batch_and_beam_size():
 
 @pytest.mark.parametrize("wrong", [{"batches": (7,)}, {"beam_sizes": (2,)}])
 def test_an_unknown_batch_or_beam_size_is_rejected(wrong):
-    with pytest.raises(SettingsError, match=rf"must be of .*, got {next(iter(wrong.values()))[0]}"):
+    with pytest.raises(SettingsError, match=rf"must be one of .*, got {next(iter(wrong.values()))[0]}"):
         CellFilter(**wrong)
 
 
@@ -82,7 +82,7 @@ def test_ctranslate2_runs_in_both_precisions_as_one_worker_on_all_cores_and_as_o
 
 
 def test_an_unknown_engine_is_rejected():
-    with pytest.raises(SettingsError, match=r"--engine must be of lingon, .*, got marian"):
+    with pytest.raises(SettingsError, match=r"--engine must be one of lingon, .*, got 'marian'"):
         engine_settings(["lingon", "marian"], cores=2)
 
 
@@ -99,7 +99,7 @@ class Scripted:
         return self._milliseconds[name], [[len(self.calls)]]
 
     def measure(self, **settings) -> dict[str, TimedRuns]:
-        return measure_in_turns(self.measures, Rounds(**settings), lambda line: None)
+        return measure_rounds(self.measures, Rounds(**settings), lambda line: None)
 
 
 def test_engines_take_turns_and_each_round_begins_with_another():
@@ -266,7 +266,10 @@ def test_a_complete_run_deletes_the_resume_file(answer, folder):
 
 def test_an_unknown_workload_is_one_line(tmp_path):
     answer = decode(tmp_path, "--work", "novels")
-    assert (answer.returncode, answer.stderr) == (2, "lingon: error: --work must be of base, shipped, got novels\n")
+    assert (answer.returncode, answer.stderr) == (
+        2,
+        "lingon: error: --work must be one of base, shipped, got 'novels'\n",
+    )
 
 
 def test_a_crashed_process_is_one_line_with_the_last_line_of_its_errors():

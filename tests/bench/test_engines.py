@@ -21,11 +21,8 @@ from lingon.bench.engines.base import BenchEngine, Cell, Setting, batches
 from lingon.bench.engines.conversion import model_of
 from lingon.bench.synthetic import Shape, forced_workloads, outputs
 from lingon.bench.workloads import Workload
-from lingon.bundle import names
-from lingon.bundle.store import Bundle, write_bundle
+from lingon.bundle.store import write_bundle
 from lingon.errors import BundleError, SettingsError
-from lingon.export.graphs.onnx_writer import WeightFiles
-from lingon.export.graphs.precisions import build, weight_files
 from lingon.serving.runtime.device import CPU
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.shortlist import Shortlist
@@ -33,7 +30,7 @@ from lingon.text import BOS, EOS, PAD, UNK
 from lingon.training.batches import pad
 from lingon.training.models.interface import FORBIDDEN_LOGIT
 from lingon.training.models.transformer import Transformer
-from tests.support.random_models import VOCAB, limits_of, manifest_of, random_model, random_sources, written_bundle
+from tests.support.random_models import VOCAB, limits_of, random_model, random_sources, written_bundle
 
 pytestmark = pytest.mark.peer
 
@@ -73,18 +70,12 @@ def short_list() -> Shortlist:
     return Shortlist(np.array([EOS], np.int32), np.arange(0, 3 * VOCAB + 1, 3, dtype=np.int32), pieces)
 
 
-def written(folder: Path, model: Transformer) -> Bundle:
-    """The bundle of a model, with the shortlist."""
-    weights = WeightFiles()
-    built = build(model, "fp32", weights, (), shortlist=True)
-    files = {**built.graphs, **weight_files(weights), names.SHORTLIST: short_list().to_bytes()}
-    return write_bundle(folder / "1", replace(manifest_of(model, "fp32", built.reads), shortlist={}), files)
-
-
 @pytest.fixture(scope="module")
 def bundle_of(tmp_path_factory):
     """The bundle of a trained model, written once for each shape."""
-    return functools.cache(lambda shape: written(tmp_path_factory.mktemp("bundle"), trained_model(shape)))
+    return functools.cache(
+        lambda shape: written_bundle(trained_model(shape), tmp_path_factory.mktemp("bundle"), shortlist=short_list())
+    )
 
 
 @pytest.fixture(scope="module")
@@ -170,7 +161,7 @@ def test_two_workers_of_ctranslate2_return_the_order_of_the_sources(engine_of, l
 def test_an_endless_output_is_cut_at_its_own_limit_in_any_batch(tmp_path, name):
     model = copy.deepcopy(random_model())
     model.forbidden[EOS] = FORBIDDEN_LOGIT
-    bundle = written(tmp_path, model)
+    bundle = written_bundle(model, tmp_path, shortlist=short_list())
     module(name).prepare(bundle, tmp_path / name)
     engine, limits = module(name).load(tmp_path / name, Setting(threads=1)), bundle.manifest.limits
     found = engine.translate([SHORT, LONG, SHORT, LONG, SHORT], cell(batch=3, max_length=200))
@@ -318,7 +309,7 @@ def test_hypotheses_with_equal_scores_are_a_tie(tmp_path, beam_size):
     model = copy.deepcopy(random_model())
     with torch.no_grad():
         model.output.weight[9] = model.output.weight[10]
-    runner = load_runner(written(tmp_path, model), "fp32", threads=1)
+    runner = load_runner(written_bundle(model, tmp_path, shortlist=short_list()), "fp32", threads=1)
     (difference,) = compare(runner, SOURCES[:1], [[5, 9, 11]], [[5, 10, 11]], cell(beam_size)).differences
     assert (difference.cause, abs(difference.gap) < TIE) == ("tie", True)
 

@@ -173,10 +173,10 @@ def test_on_cuda_all_engines_compute_in_half_precision():
 @pytest.mark.parametrize(
     ("option", "values", "message"),
     [
-        ("models", ("huge",), "--model must be of base, big, got huge"),
-        ("workloads", ("news",), "--work must be of fixed, mix, got news"),
-        ("batches", (3,), "--batch must be of 1, 8, 64, 256, got 3"),
-        ("device", "tpu", "--device must be of cuda, cpu, got tpu"),
+        ("models", ("huge",), "--model must be one of base, big, got 'huge'"),
+        ("workloads", ("news",), "--work must be one of fixed, mix, got 'news'"),
+        ("batches", (3,), "--batch must be one of 1, 8, 64, 256, got 3"),
+        ("device", "tpu", "--device must be one of cuda, cpu, got 'tpu'"),
     ],
 )
 def test_unknown_options_are_refused_in_one_line(option: str, values: Any, message: str):

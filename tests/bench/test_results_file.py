@@ -10,7 +10,8 @@ from pathlib import Path
 
 import pytest
 
-from lingon.bench.results_file import ResumeFile, command, machine, percentile, results_folder
+from lingon.bench.options import results_folder
+from lingon.bench.results_file import ResumeFile, command, machine, percentile
 from lingon.errors import SettingsError
 
 
@@ -43,13 +44,13 @@ def test_the_machine_has_its_family_and_model(tmp_path: Path):
 def test_a_killed_run_resumes_with_the_complete_records(tmp_path):
     path = tmp_path / "decode.part.jsonl"
     resume_file = ResumeFile(path, {"runs": "7"}, resume=False)
-    resume_file.add("one", [1])
+    resume_file.record("one", lambda: [1])
     with path.open("a") as file:
         file.write('{"key": "two", "rec')
     again = ResumeFile(path, {"runs": "7"}, resume=True)
-    assert (again.get("one"), again.get("two")) == ([1], None)
-    again.add("two", [2])
-    assert ResumeFile(path, {"runs": "7"}, resume=True).get("two") == [2]
+    assert "two" not in again
+    assert (again.record("one", lambda: []), again.record("two", lambda: [2])) == ([1], [2])
+    assert ResumeFile(path, {"runs": "7"}, resume=True).record("two", lambda: []) == [2]
 
 
 def test_a_run_with_other_options_is_not_resumed(tmp_path):
@@ -59,8 +60,8 @@ def test_a_run_with_other_options_is_not_resumed(tmp_path):
 
 
 def test_without_resume_the_records_of_the_last_run_are_dropped(tmp_path):
-    ResumeFile(tmp_path / "part", {}, resume=False).add("one", 1)
-    assert ResumeFile(tmp_path / "part", {}, resume=False).get("one") is None
+    ResumeFile(tmp_path / "part", {}, resume=False).record("one", lambda: 1)
+    assert "one" not in ResumeFile(tmp_path / "part", {}, resume=False)
     assert len((tmp_path / "part").read_text().splitlines()) == 1
     assert json.loads((tmp_path / "part").read_text()) == {"head": {}}
 

@@ -22,7 +22,7 @@ from lingon.bench.serve.load import (
     arrivals,
     best,
     from_json,
-    ladder,
+    offered_loads,
     saturated,
     summarise,
     to_json,
@@ -54,8 +54,8 @@ def test_a_load_without_a_rate_is_rejected():
         arrivals(rate=0, seconds=1, texts=1, seed=0)
 
 
-def test_the_ladder_goes_from_light_loads_in_fine_steps_to_beyond_every_capacity():
-    rungs = ladder({"a": 100, "b": 250}, step=1.1)
+def test_the_offered_loads_go_from_light_ones_in_fine_steps_to_beyond_every_capacity():
+    rungs = offered_loads({"a": 100, "b": 250}, step=1.1)
     assert rungs[:3] == [10, 25, 50]
     assert rungs[-1] > 3 * 250
     assert all(later / earlier == pytest.approx(1.1) for earlier, later in itertools.pairwise(rungs[2:]))

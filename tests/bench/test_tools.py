@@ -18,7 +18,7 @@ from tests.support.echo_engine import EchoRunner, running
 
 
 def test_the_time_of_the_host_is_measured_for_greedy_and_beam_search(tmp_path: Path):
-    command = [sys.executable, "-m", "lingon.bench.tools.steps", "host", "--quick", "--results", tmp_path]
+    command = [sys.executable, "-m", "lingon.bench.tools.host_step", "--quick", "--results", tmp_path]
     subprocess.run(command, capture_output=True, check=True, timeout=200)
     (path,) = tmp_path.glob("*-host-step.json")
     found = {

@@ -220,7 +220,7 @@ def test_on_the_cpu_only_the_device_of_the_configuration_changes(config: Config)
 
 
 def test_an_unknown_preset_is_rejected(config: Config):
-    with pytest.raises(SettingsError, match="--preset must be of tiny, small, base, big, deep-encoder, got huge"):
+    with pytest.raises(SettingsError, match="--preset must be one of tiny, small, base, big, deep-encoder, got 'huge'"):
         on_device(config, "cpu", "huge", None)
 
 

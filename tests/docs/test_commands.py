@@ -6,7 +6,7 @@ from pathlib import Path
 
 import pytest
 
-from tests.support.pages import DOCS, PAGES, CodeBlock, blocks, runs, session, tokens, where
+from tests.support.pages import DOCS, PAGES, CodeBlock, blocks, runs, tokens, where
 from tests.support.repository import ROOT
 
 LANGUAGES = {"bash", "python", "text", "toml", "json", "yaml", "{eval-rst}", "{toctree}"}
@@ -19,10 +19,8 @@ def named(page: Path) -> str:
 
 
 @pytest.mark.parametrize("page", WITH_COMMANDS, ids=named)
-def test_the_commands_of_a_page_run_in_their_order(page, tmp_path):
-    with session(tmp_path) as reader:
-        for block in blocks(page):
-            reader.run(block)
+def test_the_commands_of_a_page_run_in_their_order(page, follow_page):
+    follow_page(page)
 
 
 def test_every_block_has_a_language_that_says_whether_it_runs():

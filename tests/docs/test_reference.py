@@ -12,7 +12,7 @@ import pytest
 import lingon
 from docs.generators.extension import definitions
 from docs.generators.reference import forms, layout, score_options, tensors, translate_options
-from docs.generators.results import CONFIRMED, witnesses
+from docs.generators.results import CONFIRMED, reference_engines
 from lingon import ScoreOptions, TranslateOptions
 from lingon.bundle.names import BEAM_TABLE, LABELS, TOKEN_IDS, TOTAL_LENGTH
 from lingon.segments.protection import TABLE
@@ -69,13 +69,13 @@ def test_every_file_of_a_bundle_has_a_row_with_its_meaning():
 
 
 def test_every_form_that_an_engine_confirmed_is_in_the_table_with_its_result():
-    table = rows(witnesses())
+    table = rows(reference_engines())
     found = [row for path in CONFIRMED.glob("*.json") for row in json.loads(path.read_text("utf-8"))]
     assert len(found) > 100
     for row in found:
         (line,) = [line for line in table if line[0] == row["family"] and row["form"] in line[1].split("; ")]
-        assert line[2] == (row["witness"] or "not confirmed")
-        if row["witness"]:
+        assert line[2] == (row["reference_engine"] or "not confirmed")
+        if row["reference_engine"]:
             assert f"{row['search']}: {row['equal']} of {row['of']}" in line[3].split("; ")
             assert row["equal"] > 0
 

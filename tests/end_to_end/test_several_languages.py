@@ -7,8 +7,6 @@ import subprocess
 import sys
 from pathlib import Path
 
-import pytest
-
 from tests.support.random_models import TEXTS, write_multilingual_bundle
 
 ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1"}
@@ -19,7 +17,6 @@ def ask(address: str, *options: str) -> subprocess.CompletedProcess[str]:
     return subprocess.run(command, capture_output=True, text=True, check=False, env=ENVIRONMENT)
 
 
-@pytest.mark.no_cover
 def test_a_served_bundle_is_asked_for_two_pairs_by_the_command(tmp_path: Path) -> None:
     bundle = write_multilingual_bundle(tmp_path / "many" / "1")
     command = [sys.executable, "-m", "lingon", "serve", str(bundle.folder.parent), "--port", "0"]

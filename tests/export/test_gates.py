@@ -35,7 +35,6 @@ from lingon.training.models.transformer import Transformer
 from tests.support.mutants import ALL, MUTANTS, Mutant
 from tests.support.random_models import accept_any_quality, manifest_of
 
-pytestmark = pytest.mark.no_cover  # measuring coverage doubles the time, and other tests run the same lines
 DIM = VOCAB = 64  # equal, so that the transposed output layer has the same shape
 CASES = [
     pytest.param(mutant, precision, id=f"{precision}: {mutant.name}")

@@ -20,7 +20,6 @@ from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from tests.support.mutants import RECURRENT_MUTANTS, Mutant
 from tests.support.random_models import manifest_of, recurrent_grid, recurrent_model
 
-pytestmark = pytest.mark.no_cover  # measuring coverage doubles the time, and other tests run the same lines
 CASES = [
     pytest.param(name, mutant, id=f"{name}: {mutant.name}")
     for name, mutants in RECURRENT_MUTANTS.items()

@@ -11,8 +11,7 @@ from pathlib import Path
 import pytest
 
 import lingon.export.gates_text
-from lingon.bundle.manifest import Precision
-from lingon.bundle.store import Bundle, write_bundle
+from lingon.bundle.store import Bundle
 from lingon.errors import ParityError
 from lingon.export.gated_bundle import Runners
 from lingon.export.gates_text import (
@@ -23,20 +22,16 @@ from lingon.export.gates_text import (
     check_quality,
     engine_search,
 )
-from lingon.export.graphs.onnx_writer import WeightFiles
-from lingon.export.graphs.precisions import build, weight_files
 from lingon.export.pipeline import export_checkpoint
 from lingon.export.settings import ExportSettings, ExportTexts
-from lingon.serving.runtime.device import CPU
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.corpus import Pair
 from tests.support.random_models import (
-    manifest_of,
     random_model,
-    random_pairs,
     random_runner,
     random_sources,
     tokenizer_model,
+    written_bundle,
 )
 
 
@@ -157,14 +152,8 @@ def test_translations_that_are_shared_are_those_of_a_search_of_their_own(search:
 
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
-    model, weights = random_model(), WeightFiles()
-    built = {name: build(model, name, weights, random_pairs(5), shortlist=False) for name in ("fp32", "int8")}
-    files = {"tokenizer.model": tokenizer_model(), **weight_files(weights)}
-    for each in built.values():
-        files |= each.graphs
-    precisions = {name: Precision(CPU, "passed", each.reads) for name, each in built.items()}
-    manifest = replace(manifest_of(model), precisions=precisions)
-    return write_bundle(tmp_path_factory.mktemp("both") / "1", manifest, files)
+    files = {"tokenizer.model": tokenizer_model()}
+    return written_bundle(random_model(), tmp_path_factory.mktemp("both"), ["fp32", "int8"], files=files)
 
 
 def test_graphs_are_kept_until_those_of_another_precision_are_read(bundle: Bundle) -> None:

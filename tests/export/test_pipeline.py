@@ -294,7 +294,6 @@ def test_a_bundle_that_no_server_would_load_is_not_published(
     assert not (tmp_path / "digits").exists()
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("beam_size", [1, 3])
 def test_gates_use_the_default_search_and_the_numbers_of_sentences_of_the_settings(
     checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch, beam_size: int
@@ -329,7 +328,6 @@ def test_fewer_held_out_sentences_than_requested_are_logged(
     assert lines[0] == "held-out text: 2 sentences, not 500, to compare tokens"
 
 
-@pytest.mark.no_cover
 def test_pairs_longer_than_max_tokens_are_not_used_for_calibration(
     checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -1,6 +1,6 @@
 """Marian's own engine and Lingon read the same files, and find the same translations.
 
-With LINGON_WITNESS_TABLE=1 the results become rows of the table of witnesses in the documentation.
+With LINGON_REFERENCE_TABLE=1 the results become rows of the table of reference engines in the documentation.
 """
 
 from __future__ import annotations
@@ -38,7 +38,7 @@ from tests.support.marian_models import (
 from tests.support.repository import scaled
 from tests.support.transformers_kept import write_rows
 
-pytestmark = [pytest.mark.foreign("node"), pytest.mark.no_cover]
+pytestmark = pytest.mark.foreign("node")
 
 ALL = {**FORMS, **TRAINED}
 FEW = ["pre-norm", "SSRU, pre-norm", "untied, two vocabularies"]
@@ -60,13 +60,13 @@ def engine() -> Iterator[MarianEngine]:
 class Results:
     """How many lines were equal, of each form and search."""
 
-    def __init__(self, witness: str) -> None:
-        self._witness, self._found = witness, list[dict[str, Any]]()
+    def __init__(self, reference_engine: str) -> None:
+        self._reference_engine, self._found = reference_engine, list[dict[str, Any]]()
 
     def add(self, form: str, search: str, ours: Sequence[str], theirs: Sequence[str]) -> int:
         """Count a comparison; return the number of equal lines."""
         equal = sum(pair[0] == pair[1] for pair in zip(ours, theirs, strict=True))
-        row = {"family": "Marian", "form": form, "witness": self._witness, "search": search}
+        row = {"family": "Marian", "form": form, "reference_engine": self._reference_engine, "search": search}
         self._found.append({**row, "equal": equal, "of": len(theirs)})
         return equal
 

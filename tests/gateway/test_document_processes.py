@@ -14,7 +14,7 @@ import pytest
 
 from lingon.documents.document import MOST_REPLY_BYTES
 from lingon.errors import LingonError
-from lingon.gateway.documents import DocumentLimits, DocumentProcesses, File, Places
+from lingon.gateway.documents import DocumentLimits, DocumentProcesses, File, Slots
 from lingon.gateway.problem import Problem
 from tests.support.documents import docx, files_of, paragraph, run
 from tests.support.gateway import gateway
@@ -94,7 +94,7 @@ async def test_a_process_that_crashes_is_replaced(caplog: pytest.LogCaptureFixtu
     assert children() == set()
 
 
-async def test_a_task_that_is_cancelled_ends_its_process_and_frees_its_place():
+async def test_a_task_that_is_cancelled_ends_its_process_and_frees_its_slot():
     async with processes(processes=1) as found:
         reading = asyncio.create_task(found.read(LARGE))
         await eventually(lambda: len(children()) == 1)
@@ -117,32 +117,32 @@ async def test_processes_have_a_low_priority_and_cannot_write_files():
         assert "Max file size             0                    0" in limits_of(worker)
 
 
-async def test_callers_get_places_in_turn_and_one_that_left_gets_none():
-    places, order = Places(1, 10), list[str]()
+async def test_callers_get_slots_round_robin_and_one_that_left_gets_none():
+    slots, order = Slots(1, 10), list[str]()
 
     async def work(name: str) -> None:
-        async with places.place(name[0]):
+        async with slots.slot(name[0]):
             order.append(name)
             await asyncio.sleep(0)
 
     async with AsyncExitStack() as first:
-        await first.enter_async_context(places.place("x"))
+        await first.enter_async_context(slots.slot("x"))
         waiting = [asyncio.create_task(work(name)) for name in ("a1", "a2", "a3", "b1", "c1", "b2")]
         await asyncio.sleep(0)
         waiting[1].cancel()
         waiting[4].cancel()
     await asyncio.gather(*waiting, return_exceptions=True)
     assert order == ["a1", "b1", "a3", "b2"]
-    async with places.place("x"):
+    async with slots.slot("x"):
         pass
 
 
-async def test_a_caller_leaves_one_place_to_others():
-    places = Places(3, 10)
-    async with places.place("a"), places.place("a"):
-        waiting = asyncio.create_task(places.place("a").__aenter__())
+async def test_a_caller_leaves_one_slot_to_others():
+    slots = Slots(3, 10)
+    async with slots.slot("a"), slots.slot("a"):
+        waiting = asyncio.create_task(slots.slot("a").__aenter__())
         await asyncio.sleep(0)
-        async with places.place("b"):
+        async with slots.slot("b"):
             assert not waiting.done()
         await asyncio.sleep(0)
         assert not waiting.done()
@@ -150,51 +150,51 @@ async def test_a_caller_leaves_one_place_to_others():
         await waiting
 
 
-async def test_a_place_is_passed_on_by_a_task_that_is_cancelled_as_it_gets_it():
-    places = Places(1, 10)
+async def test_a_slot_is_passed_on_by_a_task_that_is_cancelled_as_it_gets_it():
+    slots = Slots(1, 10)
     async with AsyncExitStack() as first:
-        await first.enter_async_context(places.place("x"))
-        waiting = asyncio.create_task(places.place("a").__aenter__())
+        await first.enter_async_context(slots.slot("x"))
+        waiting = asyncio.create_task(slots.slot("a").__aenter__())
         await asyncio.sleep(0)
     waiting.cancel()
     with pytest.raises(asyncio.CancelledError):
         await waiting
-    async with asyncio.timeout(5), places.place("b"):
+    async with asyncio.timeout(5), slots.slot("b"):
         pass
 
 
 async def test_more_files_than_may_wait_are_refused():
-    places = Places(1, 1)
-    async with places.place("a"):
-        waiting = asyncio.create_task(places.place("a").__aenter__())
+    slots = Slots(1, 1)
+    async with slots.slot("a"):
+        waiting = asyncio.create_task(slots.slot("a").__aenter__())
         await asyncio.sleep(0)
         with pytest.raises(Problem, match="1 documents wait to be read or written; try again") as refused:
-            await places.place("b").__aenter__()
+            await slots.slot("b").__aenter__()
         waiting.cancel()
     assert (refused.value.http_status, refused.value.retry_after) == (503, 1.0)
 
 
 async def test_one_caller_leaves_half_of_those_that_may_wait_to_others():
-    turns, most = Places(1, 6), 6
-    async with asyncio.timeout(5), turns.place("a"), AsyncExitStack() as waiting:
+    slots, most = Slots(1, 6), 6
+    async with asyncio.timeout(5), slots.slot("a"), AsyncExitStack() as waiting:
 
         def wait(owner: str) -> None:
-            task = asyncio.create_task(turns.place(owner).__aenter__())
+            task = asyncio.create_task(slots.slot(owner).__aenter__())
             waiting.callback(task.cancel)
 
-        patient = asyncio.create_task(turns.place("a", patient=True).__aenter__())
+        patient = asyncio.create_task(slots.slot("a", patient=True).__aenter__())
         waiting.callback(patient.cancel)
 
         for _ in range(most // 2):
             wait("a")
         await asyncio.sleep(0)
         with pytest.raises(Problem, match="3 documents of this caller wait to be read or written; try again"):
-            await turns.place("a").__aenter__()
+            await slots.slot("a").__aenter__()
         for owner in "bcd":
             wait(owner)
         await asyncio.sleep(0)
         with pytest.raises(Problem, match="6 documents wait"):
-            await turns.place("e").__aenter__()
+            await slots.slot("e").__aenter__()
 
 
 async def test_a_file_that_is_translated_waits_to_be_written_however_many_wait():
@@ -211,7 +211,7 @@ async def test_a_file_that_is_translated_waits_to_be_written_however_many_wait()
         await asyncio.gather(*others, return_exceptions=True)
 
 
-async def test_a_process_that_cannot_be_started_is_an_error_of_one_line_and_frees_its_place(
+async def test_a_process_that_cannot_be_started_is_an_error_of_one_line_and_frees_its_slot(
     monkeypatch: pytest.MonkeyPatch,
 ):
     async with processes(processes=1) as found:

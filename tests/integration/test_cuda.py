@@ -95,7 +95,7 @@ def test_nan_in_caches_that_are_not_filled_yet_changes_nothing(precision: str) -
     expected = decode(runner, encoded, [0, 1, 2], 64)
     buffers = runner.open(BatchShape(3, 1, 64, 16))
     for slot in range(3):
-        buffers.poison(slot)
+        buffers.invalidate(slot)
         buffers.place(slot, encoded, slot)
     found = []
     for number in range(STEPS):

@@ -153,7 +153,7 @@ def test_nan_in_free_slots_unused_positions_and_idle_rows_changes_nothing() -> N
     expected = decode(random_runner(), encode(random_runner(), sources), [0, 1, 2], 64)
     buffers = runner.open(BatchShape(8, 1, 64, 16))
     for slot in range(8):
-        buffers.poison(slot)
+        buffers.invalidate(slot)
     for slot in range(3):
         buffers.place(slot, encoded, slot)
     found = []
@@ -271,7 +271,7 @@ def test_nan_ends_its_own_sentence_and_no_other_one() -> None:
             job = DecodeJob(source_ids=source, options=options_for(runner, source), on_done=lambda outcome: None)
             batch.admit(job, encoded, index)
         if poisoned is not None:
-            buffers.poison(poisoned)
+            buffers.invalidate(poisoned)
         found: dict[tuple[int, ...], Any] = {}
         while len(batch):
             batch.compact()

@@ -21,7 +21,6 @@ from tests.support.engine_harness import Recorder, options_for, running_engine
 from tests.support.random_models import limits_of, random_model, random_runner, random_sources
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize(
     "settings", [{}, {"norm": "pre"}, {"activation": "gelu", "tie": "none"}, {"positions": "learned", "tie": "decoder"}]
 )
@@ -73,7 +72,6 @@ def random_options(draw: random.Random, runner: Runner, source: Sequence[int]) -
     )
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize(("seed", "workers"), [(0, 1), (1, 1), (2, 2), (3, 3)])
 def test_batches_and_arrival_times_change_no_token_and_no_bit_of_a_score(seed: int, workers: int) -> None:
     runner, sources = random_runner(), random_sources(40, longest=40)

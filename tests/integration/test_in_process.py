@@ -25,8 +25,6 @@ from lingon.bundle.manifest import Languages, SourceLanguage, TargetLanguage
 from lingon.bundle.store import open_bundle, write_bundle
 from lingon.cli.main import main
 from lingon.errors import BundleError, DeviceError, Expired, InvalidRequest, UnknownModel
-from lingon.export.graphs.onnx_writer import WeightFiles
-from lingon.export.graphs.precisions import build, weight_files
 from lingon.extras import install_command
 from lingon.machine import usable_cores
 from lingon.serving.doctor import examine, lacking, report
@@ -37,7 +35,7 @@ from lingon.serving.server import _ready_line
 from lingon.serving.settings import Settings
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
-from tests.support.random_models import VOCAB, manifest_of, random_model
+from tests.support.random_models import VOCAB, random_model, written_bundle
 from tests.support.repository import ROOT
 from tests.support.tokenizers import train_sentencepiece
 
@@ -52,12 +50,8 @@ VERB += "sys.exit(main(entries=[E(v, f'lingon.serving.cli:{v} [serve]', 'lingon.
 def models(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """A folder with one bundle with real graphs, random/1."""
     lines = [f"{word}{LETTERS[place:]} {LETTERS[:place]}" for place, word in enumerate(" ".join(LINES).split() * 3)]
-    model = random_model()
-    weights = WeightFiles()
-    built = build(model, "fp32", weights, [], shortlist=False)
-    files = {**built.graphs, **weight_files(weights), "tokenizer.model": train_sentencepiece(lines, VOCAB)}
     folder = tmp_path_factory.mktemp("models")
-    write_bundle(folder / "random" / "1", manifest_of(model, reads=built.reads), files)
+    written_bundle(random_model(), folder / "random", files={"tokenizer.model": train_sentencepiece(lines, VOCAB)})
     return folder
 
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import dataclasses
 import os
 import re
 import shutil
@@ -14,14 +13,12 @@ from pathlib import Path
 
 import pytest
 
-from lingon.bundle.store import open_bundle, write_bundle
+from lingon.bundle.store import open_bundle
 from lingon.errors import BundleError
-from lingon.export.graphs.onnx_writer import WeightFiles
-from lingon.export.graphs.precisions import build, weight_files
 from lingon.serving.runtime.device import NATIVE, instruction_set
 from lingon.serving.runtime.onnx_runner import load_runner
 from tests.support.bundles import sign
-from tests.support.random_models import VOCAB, manifest_of, random_model
+from tests.support.random_models import VOCAB, random_model, written_bundle
 from tests.support.repository import ROOT
 from tests.support.tokenizers import train_sentencepiece
 
@@ -32,16 +29,11 @@ TEXT = "the quick brown fox jumps over the lazy dog"
 @pytest.fixture(scope="module")
 def model_folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     """The folder of a model with real graphs: random/1, in fp32 and in native operators."""
-    model, weights = random_model(), WeightFiles()
-    built = [build(model, name, weights, [([5, 6], [7, 8])] * 4, shortlist=False) for name in ("fp32", NATIVE)]
-    manifest = manifest_of(model)
-    entry = manifest.precisions["fp32"]
-    names = zip(("fp32", NATIVE), built, strict=True)
-    precisions = {name: dataclasses.replace(entry, weights=each.reads) for name, each in names}
     lines = [f"{TEXT} {TEXT[place:]} {TEXT[:place]}" for place in range(len(TEXT))]
-    files = {**built[0].graphs, **built[1].graphs, "tokenizer.model": train_sentencepiece(lines, VOCAB)}
     folder = tmp_path_factory.mktemp("models") / "random"
-    write_bundle(folder / "1", dataclasses.replace(manifest, precisions=precisions), files | weight_files(weights))
+    written_bundle(
+        random_model(), folder, ["fp32", NATIVE], files={"tokenizer.model": train_sentencepiece(lines, VOCAB)}
+    )
     return folder
 
 

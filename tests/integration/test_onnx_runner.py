@@ -70,7 +70,7 @@ def test_rows_at_different_positions_share_a_batch() -> None:
 def test_several_greedy_steps_are_as_many_single_ones_up_to_the_first_end(
     precision: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    monkeypatch.setattr(host_buffers, "TURN_SECONDS", math.inf)
+    monkeypatch.setattr(host_buffers, "STEPS_SECONDS", math.inf)
     runner, sources = random_runner(precision=precision), random_sources(5)
     encoded, single, several = encode(runner, sources), [], []
     one, other = (runner.open(BatchShape(8, 1, 32, 64)) for _ in range(2))
@@ -96,7 +96,7 @@ def test_several_greedy_steps_are_as_many_single_ones_up_to_the_first_end(
 
 
 def test_several_greedy_steps_end_after_a_turn(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(host_buffers, "TURN_SECONDS", -1.0)
+    monkeypatch.setattr(host_buffers, "STEPS_SECONDS", -1.0)
     runner, sources = random_runner(), random_sources(1)
     buffers = runner.open(BatchShape(8, 1, 32, 64))
     assert isinstance(buffers, OnnxBuffers)

@@ -9,16 +9,14 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from lingon.bundle.store import open_bundle, write_bundle
-from lingon.export.graphs.onnx_writer import WeightFiles
-from lingon.export.graphs.precisions import build, weight_files
+from lingon.bundle.store import open_bundle
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.in_process import LocalTranslator
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.translation.attention import LEAST_COVERAGE, coverage, covering_tokens, with_coverage
 from lingon.text import PAD, Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.random_models import VOCAB, manifest_of, random_model
+from tests.support.random_models import VOCAB, random_model, written_bundle
 from tests.support.tokenizers import train_sentencepiece
 
 LINES = ["the quick brown fox", "jumps over", "the lazy dog", "pack my box with five dozen jugs", "sphinx"]
@@ -38,11 +36,9 @@ class Loaded(NamedTuple):
 @pytest.fixture(scope="module")
 def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loaded]:
     lines = [f"{word}{LETTERS[place:]} {LETTERS[:place]}" for place, word in enumerate(" ".join(LINES).split() * 3)]
-    network, weights = random_model(), WeightFiles()
-    built = build(network, "fp32", weights, [], shortlist=False)
-    files = {**built.graphs, **weight_files(weights), "tokenizer.model": train_sentencepiece(lines, VOCAB)}
-    folder = tmp_path_factory.mktemp("models") / "random" / "1"
-    bundle = write_bundle(folder, manifest_of(network, reads=built.reads), files)
+    files = {"tokenizer.model": train_sentencepiece(lines, VOCAB)}
+    bundle = written_bundle(random_model(), tmp_path_factory.mktemp("models") / "random", files=files)
+    folder = bundle.folder
     with LocalTranslator(folder, threads=1) as translator:
         yield Loaded(translator, load_runner(open_bundle(folder), "fp32", 1), Tokenizer(*bundle.tokenizer_files()))
 

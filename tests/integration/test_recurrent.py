@@ -35,7 +35,6 @@ from tests.support.random_models import (
 
 kinds = pytest.mark.parametrize("name", [*KINDS, *VARIANTS])
 precisions = pytest.mark.parametrize("precision", ["fp32", "int8", "int8-native"])
-pytestmark = pytest.mark.no_cover
 
 
 @pytest.mark.parametrize("name", [*KINDS, *VARIANTS, "rnnsearch lstm", "luong local-monotonic"])
@@ -159,7 +158,7 @@ def test_nan_in_free_slots_and_unused_positions_changes_nothing(name: str) -> No
     expected = decode(runner, encoded, [1], 64)
     buffers = runner.open(BatchShape(4, 1, 64, 16))
     for slot in range(4):
-        buffers.poison(slot)
+        buffers.invalidate(slot)
     buffers.place(0, encoded, 1)
     for number in range(STEPS):
         found = step(buffers, [BOS if number == 0 else 5 + number], [number])

@@ -52,7 +52,6 @@ def test_the_pieces_of_this_file_are_as_the_model_has_them() -> None:
     assert all(b"".join(PIECES.texts[token] for token in tokens).strip() == word for word, tokens in WORDS.items())
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("case", CASES, ids=str)
 @pytest.mark.parametrize(("beam_size", "penalty"), [(1, 0.0), (3, 0.0), (4, 1.0)])
 def test_the_engine_finds_the_translations_of_the_naive_search(
@@ -127,7 +126,6 @@ def test_a_translation_with_nothing_left_to_continue_with_ends_at_once(beam_size
     assert len(recorder.live) == 3
 
 
-@pytest.mark.no_cover
 @pytest.mark.parametrize("penalty", [0.0, 1.0])
 @pytest.mark.parametrize("beam_size", [1, 2, 4, 8])
 def test_every_translation_has_the_forced_words_if_the_length_allows(beam_size: int, penalty: float) -> None:

@@ -128,7 +128,7 @@ def test_nan_in_free_slots_unused_positions_and_idle_rows_changes_nothing() -> N
     expected = decode(runner, encoded, [0, 1, 2], 64)
     buffers = runner.open(BatchShape(8, 1, 64, 16))
     for slot in range(8):
-        buffers.poison(slot)
+        buffers.invalidate(slot)
     for slot in range(3):
         buffers.place(slot, encoded, slot)
     found = []
@@ -162,7 +162,7 @@ def test_nan_ends_its_own_sentence_and_no_other_one() -> None:
             job = DecodeJob(source_ids=source, options=options_for(runner, source), on_done=lambda outcome: None)
             batch.admit(job, encoded, index)
         if poisoned is not None:
-            buffers.poison(poisoned)
+            buffers.invalidate(poisoned)
         results: list[JobResult] = []
         while len(batch):
             batch.compact()

@@ -6,27 +6,21 @@ import dataclasses
 import functools
 import queue
 import random
-import tempfile
 from collections.abc import Sequence
-from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 
-from lingon.bundle.names import SHORTLIST
-from lingon.bundle.store import write_bundle
-from lingon.export.graphs.onnx_writer import WeightFiles
-from lingon.export.graphs.precisions import build, weight_files
 from lingon.serving.decoding.job import DecodeJob, Hypothesis, Options
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.runtime import host_buffers
-from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
+from lingon.serving.runtime.onnx_runner import OnnxRunner
 from lingon.serving.runtime.runner import BatchShape
 from lingon.serving.runtime.shortlist import Shortlist, unite
 from lingon.text import BOS, EOS, UNK
-from tests.support.random_models import VOCAB, manifest_of, random_model, random_pairs, random_sources
+from tests.support.random_models import VOCAB, random_model, random_sources, runner_of
 
 PRECISIONS = ["fp32", "int8", pytest.param("int8-native", marks=pytest.mark.native)]
 
@@ -42,12 +36,7 @@ def random_shortlist() -> Shortlist:
 
 @functools.cache
 def shortlist_runner(precision: str = "fp32") -> OnnxRunner:
-    model, weights = random_model(), WeightFiles()
-    built = build(model, precision, weights, random_pairs(8), shortlist=True)
-    files = {**built.graphs, **weight_files(weights), SHORTLIST: random_shortlist().to_bytes()}
-    manifest = dataclasses.replace(manifest_of(model, precision, built.reads), shortlist={})
-    with tempfile.TemporaryDirectory() as folder:
-        return load_runner(write_bundle(Path(folder) / "1", manifest, files), precision, threads=1)
+    return runner_of(random_model(), precision, shortlist=random_shortlist())
 
 
 def translate(runner: OnnxRunner, jobs: Sequence[tuple[tuple[int, ...], Options]], **limits: int) -> list[Any]:

@@ -18,7 +18,6 @@ from lingon.serving.decoding.job import Hypothesis, Sampling, ScoreJob
 from lingon.serving.runtime.runner import Scored
 from tests.support import shipped_model
 
-pytestmark = pytest.mark.no_cover  # measuring coverage doubles the time, and other tests run the same lines
 precisions = pytest.mark.parametrize("precision", shipped_model.PRECISIONS)
 
 

@@ -12,7 +12,6 @@ from lingon.translation.v1 import translation_pb2 as pb
 from tests.support import shipped_model
 from tests.support.shipped_model import serving
 
-pytestmark = pytest.mark.no_cover  # measuring coverage doubles the time, and other tests run the same lines
 TEXTS = shipped_model.LINES[:40]
 
 

@@ -8,8 +8,6 @@ from lingon.serving.runtime.failpoints import Failpoints
 from tests.support import shipped_model
 from tests.support.repository import scaled
 
-pytestmark = pytest.mark.no_cover  # measuring coverage doubles the time, and other tests run the same lines
-
 
 @pytest.mark.parametrize("precision", shipped_model.PRECISIONS)
 @pytest.mark.parametrize("seed", range(scaled(2, 20)))

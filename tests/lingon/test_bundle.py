@@ -68,7 +68,6 @@ def test_a_folder_of_models_is_no_bundle_and_its_models_are_named(tmp_path: Path
         open_bundle(tmp_path / "notes")
 
 
-@pytest.mark.no_cover
 @given(
     st.builds(
         lambda text, number, figures, shape: replace(
@@ -93,7 +92,6 @@ def test_a_manifest_has_one_byte_sequence_and_is_read_back(manifest: Manifest) -
     assert Manifest.from_bytes(content, HERE).to_bytes() == content
 
 
-@pytest.mark.no_cover
 def test_a_manifest_with_any_one_bit_flipped_is_refused_by_name(bundle: Bundle) -> None:
     content = bundle.manifest.to_bytes()
     for place in range(len(content)):

@@ -1,4 +1,4 @@
-"""Hostile callers: what they send, from a connection or a process of its own, and what is observed of the server.
+"""Hostile callers: their requests, from a connection or a process of their own, and observations of the server.
 
 `python -m tests.reliability.attackers` is the process: it reads one line of JSON from standard input, attacks until
 standard input ends, and then prints its tally as JSON.
@@ -24,7 +24,7 @@ from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from contextlib import asynccontextmanager, suppress
 from dataclasses import asdict, dataclass, field
 from types import TracebackType
-from typing import Any, Self
+from typing import Any, Self, TypeVar
 
 import grpc
 
@@ -32,7 +32,7 @@ from lingon.bench.worker_process import Cores, on_cores
 from lingon.errors import LingonError
 from lingon.text import Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.reliability.clients import BACK_OFF, Client, reason_of
+from tests.reliability.clients import BACK_OFF, Client, no_collection, reason_of
 from tests.reliability.history import OK
 from tests.reliability.server import Server, ends_with_parent
 
@@ -42,7 +42,7 @@ PAIRS = 64  # texts or pairs of one request
 
 @dataclass(frozen=True, slots=True)
 class Attack:
-    """One request; body: the serialised message, made once, so that sending it costs this process little."""
+    """One request. body: the serialised message, made once, so that sending it costs this process little."""
 
     name: str
     method: str
@@ -55,18 +55,18 @@ class Attack:
 
 
 def translate(name: str, texts: Sequence[str], **options: Any) -> Attack:
-    """A Translate; options: those of DecodingOptions."""
+    """Return a Translate. options: of DecodingOptions."""
     request = pb.TranslateRequest(texts=texts, options=pb.DecodingOptions(**options))
     return Attack(name, "Translate", request.SerializeToString())
 
 
 def split(name: str, texts: Sequence[str]) -> Attack:
-    """A Translate whose texts the server splits."""
+    """Return a Translate whose texts the server splits."""
     return translate(name, texts, beam_size=1, long_text=pb.LONG_TEXT_POLICY_SPLIT)
 
 
 def tiny_sentences(characters: int, texts: int = 1) -> Attack:
-    """A Translate that splits texts of so many characters in all into a sentence for every four of them.
+    """Return a Translate that splits texts of so many characters in all into a sentence for every four of them.
 
     The sentences have letters: a text without any is answered as it is.
     """
@@ -75,7 +75,7 @@ def tiny_sentences(characters: int, texts: int = 1) -> Attack:
 
 
 def marked_texts(texts: int = 256) -> Attack:
-    """A Translate of texts that are one letter with 1,000 combining marks, whose order NFC has to sort out.
+    """Return a Translate of texts that are one letter with 1,000 combining marks, whose order NFC has to sort out.
 
     Together they have fewer marks than the 262,144 that a request may have.
     """
@@ -83,26 +83,26 @@ def marked_texts(texts: int = 256) -> Attack:
 
 
 def empty_pairs(pairs: int = 2_000_000) -> Attack:
-    """A Score of empty pairs, two bytes each."""
+    """Return a Score of empty pairs, two bytes each."""
     return Attack(f"{pairs / 1e6:g} million empty pairs", "Score", b"\x0a\x00" * pairs)
 
 
 def score(name: str, pairs: Sequence[tuple[str, str]], *, alignment: bool = False) -> Attack:
-    """A Score of pairs of source and target."""
+    """Return a Score of pairs of source and target."""
     made = [pb.ScorePair(source=source, target=target) for source, target in pairs]
     return Attack(name, "Score", pb.ScoreRequest(pairs=made, return_alignment=alignment).SerializeToString())
 
 
 def target_text(tokenizer: Tokenizer, word: str, tokens: int) -> str:
-    """The longest text of one repeated word that has at most so many target tokens."""
+    """Return the longest text of one repeated word that has at most this many target tokens."""
     count = tokens
     while len(tokenizer.encode_target(" ".join([word] * count))) > tokens:
         count -= 1
     return " ".join([word] * count)
 
 
-def dear_requests(short: Sequence[str], long: Sequence[str], target: str) -> list[Attack]:
-    """One attack of each kind, for the cases about fairness.
+def costly_requests(short: Sequence[str], long: Sequence[str], target: str) -> list[Attack]:
+    """Return one attack of each kind, for the cases about fairness.
 
     short, long: source texts, at least PAIRS each; target: a target text as long as the model takes
     """
@@ -131,7 +131,7 @@ PATIENCE = 600.0  # seconds that a caller waits for a single answer
 
 @dataclass(slots=True)
 class Reply:
-    """How a request ended; reason: that of `google.rpc.ErrorInfo`; body: the serialised answer, empty with an error."""
+    """The end of a request. reason: of `google.rpc.ErrorInfo`; body: the serialised answer, empty with an error."""
 
     code: str
     reason: str = ""
@@ -140,7 +140,7 @@ class Reply:
 
 @dataclass(slots=True)
 class Tally:
-    """What a caller has sent until now, and how its requests ended, by code and by reason."""
+    """The number of requests that a caller has sent, and how they ended, by code and by reason."""
 
     sent: int = 0
     ended: Counter[str] = field(default_factory=Counter)
@@ -148,7 +148,7 @@ class Tally:
 
 
 class HostileCaller:
-    """One connection of a caller; key: its API key."""
+    """One connection of a caller. key: its API key."""
 
     def __init__(self, address: str, key: str | None = None) -> None:
         self.channel = grpc.aio.insecure_channel(address, options=OPTIONS)
@@ -160,7 +160,7 @@ class HostileCaller:
         await self.channel.close()
 
     async def send(self, attack: Attack, deadline: float | None = PATIENCE) -> Reply:
-        """Send a request and wait for its end; deadline: in seconds, None for none."""
+        """Send a request and wait for its end. deadline: in seconds, None for none."""
         if attack.path not in self._methods:
             self._methods[attack.path] = self.channel.unary_unary(attack.path)
         try:
@@ -171,7 +171,7 @@ class HostileCaller:
 
     @asynccontextmanager
     async def attacking(self, attacks: Sequence[Attack], under_way: int = UNDER_WAY) -> AsyncIterator[Tally]:
-        """Keep so many requests under way while the block runs; they are cancelled at its end.
+        """Keep this many requests running while the block runs, and cancel them at its end.
 
         attacks: are sent in random order, if there are several
         """
@@ -236,7 +236,7 @@ class UnfinishedCalls:
 
     @property
     def settled(self) -> bool:
-        """Whether every call has sent what it may, or was ended, or the connection is closed."""
+        """Whether every call has sent all that it may, or was ended, or the connection is closed."""
         opened_all = len(self._opened) == self._calls or len(self._windows) >= self._most
         return self.closed or (opened_all and not any(self._left[stream] for stream in list(self._opened)))
 
@@ -265,7 +265,10 @@ class UnfinishedCalls:
         return min(self._left[stream], self._window, self._windows[stream], FRAME)
 
     def _piece(self, stream: int, size: int) -> bytes:
-        """The next bytes of a stream; the first five are the header of the message, which is one byte longer."""
+        """Return the next bytes of a stream.
+
+        The first five are the header of the message, which is one byte longer.
+        """
         if self._left[stream] < self._size + 5:
             return b"a" * size
         header = b"\0" + (self._size + 1).to_bytes(4, "big")
@@ -320,7 +323,7 @@ class UnfinishedCalls:
 
 
 def wait(calls: UnfinishedCalls, seconds: float) -> None:
-    """Wait until the calls have sent what they may, for so many seconds at most."""
+    """Wait until the calls have sent all that they may, for this number of seconds at most."""
     end = time.monotonic() + seconds
     while not calls.settled and time.monotonic() < end:
         time.sleep(0.05)
@@ -331,7 +334,7 @@ def _frame(kind: int, flags: int, stream: int, payload: bytes = b"") -> bytes:
 
 
 def _headers(path: str) -> bytes:
-    """The header block of a gRPC call, without compression (RFC 7541, literals without indexing)."""
+    """Return the header block of a gRPC call, without compression (RFC 7541, literals without indexing)."""
     pairs = [
         (":method", "POST"),
         (":scheme", "http"),
@@ -354,6 +357,18 @@ QUIET = 0.25  # seconds without an answer of health: 50 ms of the event loop, an
 PROBE_PATIENCE = 120.0  # seconds that a probe waits for one answer
 SLOWER = 3.0  # times its p99 alone is the most that a polite caller's p99 may become
 ENOUGH = 100  # requests of the polite caller beside an attack, unless they take too long
+Answer = TypeVar("Answer")
+
+
+async def one_by_one(send: Callable[[str], Awaitable[Answer]], texts: Sequence[str], seconds: float) -> list[Answer]:
+    """Send one request after the other for some seconds, and until there are ENOUGH or three times as long passed."""
+    found, start = list[Answer](), time.monotonic()
+    with no_collection():
+        while (spent := time.monotonic() - start) < seconds or (len(found) < ENOUGH and spent < 3 * seconds):
+            found.append(await send(texts[len(found) % len(texts)]))
+    return found
+
+
 MAY_NEED = re.compile(r"may need ([\d,]+) MiB")
 
 
@@ -361,7 +376,7 @@ MAY_NEED = re.compile(r"may need ([\d,]+) MiB")
 class Silence:
     """The answers to one kind of probe.
 
-    answers: by what was answered
+    answers: by the answer
     longest: seconds between two good answers, or between one and the end of the observation
     """
 
@@ -388,7 +403,7 @@ class Silence:
 
 @dataclass(slots=True)
 class Observed:
-    """What an attack did to a server.
+    """The effects of an attack on a server.
 
     cpu: seconds of CPU time
     peak, kept: megabytes of resident memory above those before it: the most at any time, and those at the end
@@ -403,7 +418,7 @@ class Observed:
 
 @asynccontextmanager
 async def observed(server: Server, client: Client) -> AsyncIterator[Observed]:
-    """Observe a server while the block runs; client: for the probes of its gRPC health.
+    """Observe a server while the block runs. client: for the probes of its gRPC health.
 
     A server that has ended leaves the CPU time and the memory unknown (nan).
     """
@@ -443,7 +458,7 @@ async def _status(server: Server) -> str:
 
 
 def may_need(log: str) -> float:
-    """The megabytes that a server says at its start that it may need; nan if it does not say so."""
+    """Return the megabytes that a server says at its start that it may need; nan if it does not say so."""
     found = MAY_NEED.search(log)
     return float(found[1].replace(",", "")) * 2**20 / 1e6 if found else math.nan
 
@@ -455,7 +470,10 @@ STARTED = "attacking\n"
 async def attacking_process(
     address: str, key: str | None, attacks: Sequence[Attack], cores: Cores, under_way: int = UNDER_WAY
 ) -> AsyncIterator[Tally]:
-    """Like HostileCaller.attacking, from another process of low priority; the tally is complete after the block."""
+    """Attack like HostileCaller.attacking, from another process of low priority.
+
+    The tally is complete after the block.
+    """
     command = ["nice", sys.executable, "-m", "tests.reliability.attackers"]
     with on_cores(cores):
         process = subprocess.Popen(ends_with_parent(command), stdin=subprocess.PIPE, stdout=subprocess.PIPE)  # noqa: ASYNC220
@@ -476,7 +494,7 @@ async def attacking_process(
     finally:
         process.kill()
         process.wait()
-        with suppress(BrokenPipeError):  # what it did not read
+        with suppress(BrokenPipeError):  # messages that it did not read
             process.stdin.close()
         process.stdout.close()
 

@@ -37,7 +37,7 @@ Body = Callable[[CaseContext, Checks], Awaitable[None]]
 class Case:
     """One reliability test.
 
-    bound: the promise in words; the checks state it in numbers
+    bound: the promise in words, which the checks state in numbers
     figures: the checks whose values the table shows, by the beginnings of their names
     """
 
@@ -77,7 +77,7 @@ def case(
 
 
 def run(which: Case, session: Session) -> Row:
-    """Run a case, up to `session.tries` times while only times are out of bounds; return its row of the results."""
+    """Run a case, up to `session.tries` times while only times are out of bounds, and return its row of the results."""
     tries: list[Checks] = []
     while len(tries) < session.tries:
         try:

@@ -1,4 +1,4 @@
-"""Pure functions that find violations in what clients saw, what a server logged and what its metrics say."""
+"""Pure functions that find violations in the outcomes of clients, the log of a server and its metrics."""
 
 from __future__ import annotations
 
@@ -25,7 +25,7 @@ class Scrape:
 
     @classmethod
     def parse(cls, text: str) -> Self:
-        """Parse the text format of Prometheus; the label values of Lingon hold no braces."""
+        """Parse the text format of Prometheus. The label values of Lingon have no braces."""
         return cls(
             {
                 (found["name"], frozenset(_LABEL.findall(found["labels"] or ""))): float(found["value"])
@@ -39,7 +39,7 @@ class Scrape:
         return set(self.values)
 
     def sum(self, name: str, **labels: str) -> float:
-        """The sum over all series with this name and these labels; KeyError if there is none, to catch a wrong name."""
+        """Return the sum over all series with this name and these labels. Raise KeyError for a wrong name."""
         wanted = frozenset(labels.items())
         found = [value for (key, own), value in self.values.items() if key == name and wanted <= own]
         if not found:
@@ -47,7 +47,7 @@ class Scrape:
         return sum(found)
 
     def by(self, name: str, label: str) -> Counter[str]:
-        """The sums of a metric by the values of one label, without zeros."""
+        """Return the sums of a metric by the values of one label, without zeros."""
         found: Counter[str] = Counter()
         for (key, own), value in self.values.items():
             if key == name and value:
@@ -55,7 +55,7 @@ class Scrape:
         return found
 
     def quantile(self, name: str, share: float, since: Scrape | None = None) -> float:
-        """A quantile of a histogram: the upper bound of the bucket that holds it; inf for an empty histogram.
+        """Return a quantile of a histogram: the upper bound of the bucket that holds it; inf for an empty histogram.
 
         share: of the values, 0.99 for the 99th percentile
         since: an earlier scrape, whose values are subtracted
@@ -109,7 +109,7 @@ class Call:
 
 
 def ended_once(outcomes: Iterable[Outcome]) -> list[str]:
-    """Every request ended once, with one result for every text; only requests with a deadline exceeded one.
+    """Check that every request ended once, with one result for every text, and that only a deadline is exceeded.
 
     Every request has a deadline in the client, so a lost answer would show as DEADLINE_EXCEEDED.
     """
@@ -137,7 +137,7 @@ def ended_once(outcomes: Iterable[Outcome]) -> list[str]:
 
 
 def same_as_alone(outcomes: Iterable[Outcome], golden: Golden) -> list[str]:
-    """Every translation equals that of the text alone, also in answers that were cancelled later."""
+    """Check that every translation equals that of the text alone, also in answers that were cancelled later."""
     found = []
     for outcome in outcomes:
         for result in outcome.results:
@@ -147,7 +147,7 @@ def same_as_alone(outcomes: Iterable[Outcome], golden: Golden) -> list[str]:
 
 
 def only_codes(outcomes: Iterable[Outcome], allowed: Collection[str]) -> list[str]:
-    """Requests and texts ended with no other codes than these."""
+    """Check that requests and texts ended with no other codes than these."""
     found = [
         f"{outcome.id} ended with {outcome.code} {outcome.reason}"
         for outcome in outcomes
@@ -162,9 +162,9 @@ def only_codes(outcomes: Iterable[Outcome], allowed: Collection[str]) -> list[st
 
 
 def server_agrees(outcomes: Sequence[Outcome], calls: Sequence[Call]) -> list[str]:
-    """The server logged the same code as the client received, request by request.
+    """Check that the server logged the same code as the client received, request by request.
 
-    A client may cancel while the answer is on its way; a request to a server that is down may not be in its log. The
+    A client may cancel while the server answers. A request to a server that is down may not be in its log. The
     HTTP port asks for the list of models under the id of a request: such a call is no answer.
     """
     calls = [call for call in calls if call.method != "ListModels"]
@@ -188,7 +188,7 @@ def _crossed(outcome: Outcome, call: Call) -> bool:
 
 
 def counters_equal_log(calls: Sequence[Call], scrape: Scrape) -> list[str]:
-    """The call counters equal the log, by method and code."""
+    """Check that the call counters equal the log, by method and code."""
     logged = Counter((call.method, call.code) for call in calls)
     counted: Counter[tuple[str, str]] = Counter()
     for (name, own), value in scrape.values.items():
@@ -203,7 +203,7 @@ def counters_equal_log(calls: Sequence[Call], scrape: Scrape) -> list[str]:
 
 
 def counters_equal_log_until(calls: Sequence[Call], scrape: Scrape) -> list[str]:
-    """The call counters of an early scrape equal the start of the log: a call is counted and logged in one step."""
+    """Check that the counters of an early scrape equal the start of the log: one step counts and logs a call."""
     until = int(scrape.sum("lingon_requests_total"))
     if until > len(calls):
         return [f"{until} calls were counted, {len(calls)} are in the log"]
@@ -211,7 +211,7 @@ def counters_equal_log_until(calls: Sequence[Call], scrape: Scrape) -> list[str]
 
 
 def text_counters_agree(outcomes: Sequence[Outcome], calls: Sequence[Call], scrape: Scrape) -> list[str]:
-    """The text counters equal the clients' results, by code.
+    """Check that the text counters equal the clients' results, by code.
 
     Texts whose client did not wait for the answer may or may not be counted, and so may those of a call that ended
     early or was refused: the server may not have read it.
@@ -237,7 +237,7 @@ def text_counters_agree(outcomes: Sequence[Outcome], calls: Sequence[Call], scra
 
 
 def durations_match_calls(scrape: Scrape) -> list[str]:
-    """The histogram of durations has one value for every counted call, by method."""
+    """Check that the histogram of durations has one value for every counted call, by method."""
     calls = scrape.by("lingon_requests_total", "method")
     values = scrape.by("lingon_request_duration_seconds_count", "method")
     return [
@@ -248,12 +248,12 @@ def durations_match_calls(scrape: Scrape) -> list[str]:
 
 
 def gauges_at_zero(scrape: Scrape) -> list[str]:
-    """Nothing is queued, running or being answered."""
+    """Check that nothing is queued, running or being answered."""
     return [f"{name} is {scrape.sum(name):g}" for name in GAUGES if scrape.sum(name) != 0]
 
 
 def growth(samples: Sequence[float]) -> float:
-    """The growth from the first to the last sample, robust to outliers: the median of all slopes (Theil and Sen)."""
+    """Return the growth from the first to the last sample: the median of all slopes (Theil and Sen)."""
     count = len(samples)
     if count < 2:
         return math.nan
@@ -264,7 +264,10 @@ def growth(samples: Sequence[float]) -> float:
 
 
 def spread(samples: Sequence[float], trimmed: float = 0.05) -> float:
-    """How far the largest sample is above the mean, as a share of it; `trimmed` is cut at either end as outliers."""
+    """Return how far the largest sample is above the mean, as a share of it.
+
+    `trimmed` is cut at either end as outliers.
+    """
     ranked = sorted(samples)
     cut = int(trimmed * len(ranked))
     kept = ranked[cut : len(ranked) - cut]

@@ -22,7 +22,7 @@ MOST_LAG = 20.0  # milliseconds of lag of the load generator, above which its ow
 
 
 class Skip(Exception):
-    """The case cannot run on this machine; the message says why."""
+    """The case cannot run on this machine, for the reason in the message."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -89,19 +89,19 @@ class Checks:
 
     @property
     def worth_another_try(self) -> bool:
-        """Whether nothing but times is wrong."""
+        """Whether only times are wrong."""
         timed = any(check.timing for check in self.done)
         return all(check.timing for check in self.failed) and (bool(self.failed) or (self.lagged and timed))
 
     @property
     def verdict(self) -> str:
-        """Pass, partial or fail; a case without checks fails."""
+        """Pass, partial or fail. A case without checks fails."""
         if self.failed or not self.done:
             return FAIL
         return PARTIAL if self.not_counted() else PASS
 
     def not_counted(self) -> list[str]:
-        """Why a pass is only partial: parts that were not run, and times measured by a late load generator."""
+        """Return why a pass is only partial: parts that were not run, and times measured by a late load generator."""
         timed = [check.what for check in self.done if check.timing]
         late = [f"times ({', '.join(timed)}): the generator lagged {self.lag:.0f} ms"] if self.lagged and timed else []
         return [*self.missing, *late]
@@ -125,12 +125,12 @@ class Checks:
         return "; ".join(parts) or "nothing was checked"
 
     def details(self) -> list[dict[str, Any]]:
-        """The checks as JSON values."""
+        """Return the checks as JSON values."""
         return [asdict(check) for check in self.done]
 
 
 def best(tries: Sequence[Checks]) -> Checks:
-    """The try of a case that counts: a try may miss its times only because the machine was busy.
+    """Return the try of a case that counts. A try may miss its times only because the machine was busy.
 
     A try that failed on anything but times counts, even if other tries pass.
     """
@@ -142,7 +142,7 @@ def best(tries: Sequence[Checks]) -> Checks:
 
 
 def readable(value: object) -> str:
-    """A value in words: yes and no for a bool, none for None and for an empty collection, no braces, no `.0`."""
+    """Return a value in words: yes and no for a bool, none for None and for an empty collection, no braces, no `.0`."""
     match value:
         case bool():
             return "yes" if value else "no"
@@ -170,7 +170,7 @@ def _number(value: float, unit: str) -> str:
 
 @dataclass(frozen=True, slots=True)
 class Row:
-    """The result of one case, as the table shows it; checks: the fields of each Check."""
+    """The result of one case, as the table shows it. checks: the fields of each Check."""
 
     case: str
     found: str
@@ -180,7 +180,7 @@ class Row:
 
 
 def save(rows: Sequence[Row], folder: Path, command: Sequence[str], now: datetime | None = None) -> Path:
-    """Merge the rows into folder/DATE-reliability.json, by the names of their cases; return the file.
+    """Merge the rows into folder/DATE-reliability.json, by the names of their cases, and return the file.
 
     Each row holds its own commit, command and date, because the rows of a day can come from several runs.
     """

@@ -51,7 +51,7 @@ CHANNEL = [
     ("grpc.max_receive_message_length", -1),
     ("grpc.max_send_message_length", -1),
     ("grpc.initial_reconnect_backoff_ms", 100),
-    ("grpc.min_reconnect_backoff_ms", 2000),  # for an attempt to connect, which a busy machine delays; not a pause
+    ("grpc.min_reconnect_backoff_ms", 2000),  # for an attempt to connect, because a busy machine delays it
     ("grpc.max_reconnect_backoff_ms", 500),
 ]
 
@@ -87,7 +87,7 @@ class Client:
         due: float | None = None,
         whole: bool = False,
     ) -> Outcome:
-        """Send a Translate and wait for its end; returns its outcome, and raises no error of the call.
+        """Send a Translate, wait for its end and return its outcome, without an error of the call.
 
         beam_size: None is the default of the model
         cancel_after: seconds after which the client cancels the call
@@ -113,7 +113,7 @@ class Client:
         pause: float = 0.0,
         **options: Any,
     ) -> Outcome:
-        """Like translate, with TranslateStream; pause: seconds between reading two messages."""
+        """Translate with TranslateStream. pause: seconds between reading two messages."""
         request = pb.TranslateStreamRequest(texts=texts, options=pb.DecodingOptions(beam_size=beam_size, **options))
         outcome = self._sent("TranslateStream", texts, beam_size, deadline, cancel_after, None)
         call = self.stub.TranslateStream(request, timeout=deadline or PATIENCE, metadata=self._with_id(outcome))
@@ -130,7 +130,7 @@ class Client:
         return outcome
 
     async def health(self, service: str = "", seconds: float = 5.0) -> str:
-        """The serving status of the health service, or the code of the failed call."""
+        """Return the serving status of the health service, or the code of the failed call."""
         try:
             reply = await self._health.Check(health_pb2.HealthCheckRequest(service=service), timeout=seconds)
         except grpc.aio.AioRpcError as error:
@@ -210,7 +210,7 @@ def _value(metadata: Any, name: str) -> str:
 
 
 def reason_of(metadata: Any) -> str:
-    """The reason in the error details of a call's trailing metadata."""
+    """Return the reason in the error details of a call's trailing metadata."""
     packed = next((value for key, value in metadata or () if key == "grpc-status-details-bin"), None)
     if packed is None:
         return ""
@@ -228,7 +228,7 @@ Send = Callable[..., Any]
 
 
 async def open_loop(send: Send, texts: Sequence[str], rate: float, seconds: float, seed: int = 1) -> list[Outcome]:
-    """Send requests at Poisson arrivals, `rate` a second, whether or not earlier ones are answered; wait for all.
+    """Send requests at Poisson arrivals, `rate` a second, whether or not earlier ones are answered, and wait for all.
 
     A latency counts from the time at which the request was due: a client that waits for answers before it sends hides
     the slow ones (coordinated omission).
@@ -254,7 +254,7 @@ async def closed_loop(
     until: Callable[[Outcome], bool] = lambda _: False,
     seed: int = 1,
 ) -> list[Outcome]:
-    """Clients that each send their next request after the answer, until the time is over or `until` holds."""
+    """Run clients that each send their next request after the answer, until the time is over or `until` holds."""
     draw, found = random.Random(seed), list[Outcome]()
     left = iter(range(requests)) if requests is not None else None
 
@@ -274,7 +274,7 @@ async def closed_loop(
 
 
 class no_collection:
-    """Turns garbage collection off in the block, so that a pause of this process is not taken for one of the server."""
+    """A block without garbage collection, so that a pause of this process does not count as one of the server."""
 
     def __enter__(self) -> None:
         gc.collect()
@@ -298,7 +298,7 @@ Connection = tuple[asyncio.StreamReader, asyncio.StreamWriter]
 
 
 class HttpClient:
-    """Sends requests to `/v1/translate`, each on a connection that no other request uses at that time."""
+    """A client that sends requests to `/v1/translate`, each on a connection that no other request uses at that time."""
 
     def __init__(self, port: int, history: History, name: str = "http", *, keep_alive: bool = False) -> None:
         """keep_alive: whether a connection is used again after a whole reply; `close` closes these."""
@@ -313,7 +313,7 @@ class HttpClient:
     async def translate(
         self, *texts: str, beam_size: int = 1, deadline: float | None = None, due: float | None = None
     ) -> Outcome:
-        """Send a request and wait for its end; returns its outcome, and raises no error of the request.
+        """Send a request, wait for its end and return its outcome, without an error of the request.
 
         A connection that is refused, or that ends without a whole reply, is UNAVAILABLE, as in gRPC.
 
@@ -356,7 +356,7 @@ class HttpClient:
         return "\r\n".join([*head, "", ""]).encode() + content
 
     async def _reply(self, request: bytes) -> tuple[int, dict[str, str], bytes]:
-        """Status, headers and body of a reply that arrived whole; IncompleteReadError if it did not."""
+        """Return status, headers and body of a whole reply. Raise IncompleteReadError for a part of one."""
         reader, writer = self._free.pop() if self._free else await asyncio.open_connection("127.0.0.1", self._port)
         whole = False
         try:
@@ -398,7 +398,7 @@ class CrashingClient:
     """A process with open streams to a server."""
 
     def __init__(self, address: str, texts: Sequence[str], streams: int, folder: Path, cores: Cores) -> None:
-        """Start the process; returns when all streams have started."""
+        """Start the process, and return when all streams have started."""
         self._file = folder / f"crashing-{time.monotonic_ns()}.jsonl"
         self._file.touch()
         command = [
@@ -425,7 +425,7 @@ class CrashingClient:
         os.kill(self._process.pid, signal.SIGSTOP)
 
     def kill(self) -> list[Outcome]:
-        """Kill the process; returns its requests."""
+        """Kill the process, and return its requests."""
         self._process.kill()
         self._process.wait()
         assert self._process.stdout is not None

@@ -31,14 +31,14 @@ from tests.support.repository import ROOT
 
 @dataclass(frozen=True, slots=True)
 class CpuPinning:
-    """The cores of servers and of clients; on a machine with one core they share it."""
+    """The cores of servers and of clients, which share the core of a machine with only one."""
 
     server: Cores
     clients: Cores
 
     @classmethod
     def choose(cls) -> CpuPinning:
-        """The first usable core for servers, the last for clients."""
+        """Return the first usable core for servers, the last for clients."""
         usable = sorted(os.sched_getaffinity(0))
         return cls(frozenset(usable[:1]), frozenset(usable[-1:]))
 
@@ -70,7 +70,7 @@ class Switch:
 
 
 def translated(outcomes: Iterable[Outcome]) -> Iterator[tuple[int, str]]:
-    """The beam size and text of every translated text, also of answers that a client cancelled later."""
+    """Return the beam size and text of every translated text, also of answers that a client cancelled later."""
     for outcome in outcomes:
         yield from ((outcome.beam_size, outcome.texts[result.index]) for result in outcome.results if result.code == OK)
 
@@ -96,7 +96,7 @@ class Session:
         random.Random(1).shuffle(self.texts)  # so that short and long sentences mix
 
     async def golden(self, wanted: Iterable[tuple[int, str]]) -> Golden:
-        """The expected translations: a server translates one text at a time, with nothing else in its batch."""
+        """Return the expected translations. A server translates one text at a time, with nothing else in its batch."""
         missing = [key for key in dict.fromkeys(wanted) if key not in self._golden]
         if missing:
             folder = self.folder / "golden"
@@ -117,7 +117,7 @@ class Session:
         return bundle.tokenizer(), bundle.manifest.limits.max_source_tokens
 
     def long_texts(self, count: int, tokens: int, max_tokens: int | None = None) -> list[str]:
-        """Texts of whole sentences with `tokens` to `max_tokens` source tokens each (default: the model's limit)."""
+        """Return texts of whole sentences with `tokens` to `max_tokens` source tokens, by default the limit."""
         tokenizer, limit = self._tokenizer
         max_tokens = max_tokens or limit
         draw, found = random.Random(2), list[str]()
@@ -131,7 +131,7 @@ class Session:
 
 
 class CaseContext:
-    """The servers, clients and histories of one try of a case; all of them are closed when the try ends."""
+    """The servers, clients and histories of one try of a case, which are closed when the try ends."""
 
     def __init__(self, session: Session, stack: AsyncExitStack, scratch: Path) -> None:
         shutil.rmtree(scratch, ignore_errors=True)  # an earlier try may have left it
@@ -147,11 +147,11 @@ class CaseContext:
         sys.stderr.write(f"{line}\n")
 
     def choose(self, full: Value, quick: Value) -> Value:
-        """The first value, or the second in a quick run."""
+        """Return the first value, or the second in a quick run."""
         return quick if self.quick else full
 
     def server(self, *, calls: bool = False, **more: Any) -> Server:
-        """A server, which starts when its context is entered; more: settings of the server or fields of Server.
+        """Return a server that starts when its context is entered. more: settings of the server or fields of Server.
 
         calls: whether the server logs every call, for the checker
         """
@@ -167,34 +167,39 @@ class CaseContext:
         return Server(folder=self.scratch, cores=self.pinning.server, settings=settings, **values)
 
     def client(self, server: Server | str, name: str = "client", **more: Any) -> Client:
-        """A connection to a server or an address; it is closed when the case ends."""
+        """Connect to a server or an address. The connection is closed when the case ends."""
         address = server if isinstance(server, str) else server.address
         client = Client(address, self.history, name, **more)
         self._stack.push_async_callback(client.close)
         return client
 
     async def crashing_client(self, server: Server, texts: list[str], streams: int) -> CrashingClient:
-        """A client process whose streams have started, to be killed."""
+        """Start a client process whose streams have started, to be killed."""
         cores = self.pinning.clients
         found = await asyncio.to_thread(CrashingClient, server.address, texts, streams, self.scratch, cores)
         self._stack.callback(found.kill)
         return found
 
     def switch(self, name: str) -> Switch:
-        """A switch of a failpoint, off at first."""
+        """Return a switch of a failpoint, off at first."""
         return Switch(self.scratch / name)
 
-    async def check_run(self, checks: Checks, server: Server, *, calls_logged: bool = True) -> None:
-        """Apply the checks that hold for every run, while the server still runs and is idle.
-
-        calls_logged: whether the server logs its calls, so that they can be compared with the clients' one by one
-        """
+    async def check_outcomes(self, checks: Checks, server: Server) -> tuple[list[Outcome], Scrape]:
+        """Apply the checks of the requests of an idle server, and return these requests and its metrics."""
         scrape = await self.idle_scrape(server)
         outcomes = list(self.history)
         golden = await self.session.golden(translated(outcomes))
         checks.clean("every request ended once", checker.ended_once(outcomes))
         checks.clean("translations as alone", checker.same_as_alone(outcomes, golden))
         checks.clean("gauges back to 0", checker.gauges_at_zero(scrape))
+        return outcomes, scrape
+
+    async def check_run(self, checks: Checks, server: Server, *, calls_logged: bool = True) -> None:
+        """Apply the checks that hold for every run, while the server still runs and is idle.
+
+        calls_logged: whether the server logs its calls, so that they can be compared with the clients' one by one
+        """
+        outcomes, scrape = await self.check_outcomes(checks, server)
         checks.clean("as many durations as calls", checker.durations_match_calls(scrape))
         checks.clean("no unhandled error", server.tracebacks())
         if calls_logged:
@@ -204,14 +209,14 @@ class CaseContext:
             checks.clean("text counters equal the results", checker.text_counters_agree(outcomes, calls, scrape))
 
     async def idle_scrape(self, server: Server, seconds: float = 5.0) -> Scrape:
-        """The metrics as soon as nothing is queued or running, or after these seconds."""
+        """Return the metrics as soon as nothing is queued or running, or after these seconds."""
         end = time.monotonic() + seconds
         while checker.gauges_at_zero(scrape := await server.scrape()) and time.monotonic() < end:  # noqa: ASYNC110
             await asyncio.sleep(CHECK_PAUSE)
         return scrape
 
     async def capacity(self, send: Send, texts: list[str], clients: int) -> float:
-        """Return the texts a second of clients that wait for their answers; the first second is not counted."""
+        """Return the texts a second of clients that wait for their answers, without the first second."""
         seconds, start = self.choose(5.0, 2.0), time.monotonic()
         outcomes = await closed_loop(send, texts, clients, seconds=seconds + 1.0)
         ended = [outcome.ended - start for outcome in outcomes if outcome.good and outcome.ended]
@@ -220,7 +225,7 @@ class CaseContext:
     async def wait_until(
         self, what: str, condition: Callable[[], Awaitable[bool] | bool], seconds: float = 10.0
     ) -> float:
-        """Wait for a condition; returns the monotonic time. LingonError if it does not hold within these seconds."""
+        """Wait for a condition, and return the monotonic time. Raise LingonError after these seconds."""
         end = time.monotonic() + seconds
         while True:
             value = condition()
@@ -242,5 +247,5 @@ class CaseContext:
             history.save(self.scratch / f"history{number}.jsonl")
 
     def all_outcomes(self) -> list[Outcome]:
-        """The requests of all histories."""
+        """Return the requests of all histories."""
         return [outcome for history in self._chapters for outcome in history]

@@ -1,4 +1,4 @@
-"""Drains: a server that gets SIGTERM under load, and what must hold of every request then."""
+"""Drains: a server that gets SIGTERM under load, and the checks of every request."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ async def drained(context: CaseContext, seed: int) -> tuple[float, Counter[str],
 
 
 def accepted_but_refused(unavailable: Sequence[Outcome], calls: Sequence[Call], closed: float) -> list[str]:
-    """Requests that the server had accepted before the drain began, but that ended with UNAVAILABLE in the client.
+    """Return requests that the server accepted before the drain began, but that ended with UNAVAILABLE in the client.
 
     A request that ended within READING was still being read when the drain began, and is refused as later ones are.
 
@@ -70,12 +70,12 @@ def accepted_but_refused(unavailable: Sequence[Outcome], calls: Sequence[Call], 
 
 
 def begun(call: Call) -> float:
-    """The seconds since 1970 at which a call began."""
+    """Return the seconds since 1970 at which a call began."""
     return call.time - call.milliseconds / 1000
 
 
 async def last_scrape(server: Server) -> Scrape | None:
-    """The last metrics of a server before its metrics port closes."""
+    """Return the last metrics of a server before its metrics port closes."""
     last = None
     while True:
         try:
@@ -86,14 +86,14 @@ async def last_scrape(server: Server) -> Scrape | None:
 
 
 def drain_began(server: Server) -> float:
-    """The seconds since 1970 at which a server began to drain."""
+    """Return the seconds since 1970 at which a server began to drain."""
     return wall(server.events("draining")[0]["time"]) - TICK
 
 
 async def drain_violations(
     context: CaseContext, server: Server, history: History, last: Scrape | None, codes: Collection[str]
 ) -> list[str]:
-    """What is wrong after a drain: requests without one outcome, answers that are lost or differ, what is left behind.
+    """Return the faults after a drain: requests without one outcome, answers that are lost or differ, leftovers.
 
     last: the last metrics before the port closed; codes: those with which a request may end
     """

@@ -1,4 +1,4 @@
-"""The requests of all clients and how they ended, one JSON line for each: what tests.reliability.checker checks."""
+"""The requests of all clients and how they ended, one JSON line for each, for tests.reliability.checker."""
 
 from __future__ import annotations
 
@@ -27,7 +27,7 @@ TO_WALL = time.time() - time.monotonic()  # seconds to add to a monotonic time t
 
 @dataclass(frozen=True, slots=True)
 class TextOutcome:
-    """How one text of a request ended; index: its position in the request."""
+    """The end of one text of a request. index: its position in the request."""
 
     index: int
     code: str
@@ -36,14 +36,14 @@ class TextOutcome:
 
 @dataclass(kw_only=True, slots=True)
 class Outcome:
-    """One request and how it ended. Times are those of `time.monotonic`, which all processes of a machine share.
+    """One request and how it ended. Times are of `time.monotonic`, which all processes of a machine share.
 
     id: the x-request-id that the client sent; request_id: the one that the server returned
-    due: when it should have been sent; if it was sent later, the load generator lagged
+    due: when it should have been sent. If it was sent later, the load generator lagged
     ended: None while the client has no answer
     first: when the first message of a stream arrived
     deadline, cancel_after: seconds after it was sent; None is never
-    reason: that of `google.rpc.ErrorInfo`
+    reason: of `google.rpc.ErrorInfo`
     """
 
     id: str
@@ -92,11 +92,11 @@ class History:
         return len(self._fates)
 
     def new_id(self, client: str) -> str:
-        """An id that is unique in this run."""
+        """Return an id that is unique in this run."""
         return f"{client}-{next(self._numbers)}"
 
     def add(self, outcome: Outcome) -> Outcome:
-        """Record a request that is being sent; the client fills in its end later."""
+        """Record a request that is being sent. The client adds its end later."""
         self._fates.append(outcome)
         return outcome
 
@@ -105,7 +105,7 @@ class History:
         self._fates.extend(outcomes)
 
     def of(self, *codes: str) -> list[Outcome]:
-        """The requests that ended with one of these codes."""
+        """Return the requests that ended with one of these codes."""
         return [outcome for outcome in self._fates if outcome.code in codes]
 
     def save(self, path: Path) -> None:
@@ -114,12 +114,12 @@ class History:
 
 
 def p99(outcomes: Iterable[Outcome]) -> float:
-    """The 99th percentile of latencies in milliseconds; a request that was not translated counts as infinite."""
+    """Return the 99th percentile of latencies in milliseconds. A request that was not translated counts as infinite."""
     return percentile([outcome.milliseconds if outcome.good else math.inf for outcome in outcomes], 99)
 
 
 def line(outcome: Outcome) -> str:
-    """A request as one line of JSON; a very long text is cut."""
+    """Return a request as one line of JSON, in which a very long text is cut."""
     values = asdict(outcome)
     values["texts"] = [
         text if len(text) <= MAX_CHARACTERS else f"{text[:100]}... ({len(text)} characters)" for text in outcome.texts
@@ -128,13 +128,13 @@ def line(outcome: Outcome) -> str:
 
 
 def read(path: Path) -> list[Outcome]:
-    """The requests of a file, without a last line that a kill cut off."""
+    """Return the requests of a file, without a last line that a kill cut off."""
     # Not splitlines: it also ends a line at U+2028 and others, which JSON leaves as they are.
     *lines, _cut_off = path.read_text(encoding="utf-8").split("\n")
     return [from_json(json.loads(text)) for text in lines]
 
 
 def from_json(values: Mapping[str, Any]) -> Outcome:
-    """The request of a JSON object."""
+    """Return the request of a JSON object."""
     results = [TextOutcome(**result) for result in values["results"]]
     return Outcome(**{**values, "texts": tuple(values["texts"]), "results": results})

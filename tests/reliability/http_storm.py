@@ -1,6 +1,6 @@
-"""Clients of the HTTP port that send too much, too slowly, or do not read; a seed decides what each of them does.
+"""Clients of the HTTP port that send too much, too slowly, or do not read. A seed decides the behaviour of each.
 
-`python -m tests.reliability.http_storm PORT SEED SECONDS CLIENTS` prints what they did as JSON.
+`python -m tests.reliability.http_storm PORT SEED SECONDS CLIENTS` prints counts of connections as JSON.
 """
 
 from __future__ import annotations
@@ -87,7 +87,7 @@ READS, SENDS_SLOWLY, DOES_NOT_READ = "reads", "sends slowly", "does not read"
 
 
 def chosen(random: Random) -> tuple[str, str]:
-    """Return what a client sends and how it behaves."""
+    """Return the bytes and the behaviour of a client."""
     return random.choice(list(KINDS)), random.choice((READS, SENDS_SLOWLY, DOES_NOT_READ))
 
 
@@ -101,14 +101,14 @@ def pieces(random: Random, behaviour: str, sent: bytes) -> Iterator[bytes]:
 
 
 class Storm:
-    """Clients that connect again and again; did: how many connections did what, and how many bytes went each way."""
+    """Clients that connect repeatedly. did: the number of connections of each kind, and of bytes in each direction."""
 
     def __init__(self, port: int, seed: int, addresses: int = 16) -> None:
         """addresses: of loopback, from which the clients come."""
         self._port, self._seed, self._addresses = port, seed, addresses
         self.did = Did()
 
-    async def rage(self, seconds: float, clients: int) -> None:
+    async def run(self, seconds: float, clients: int) -> None:
         """Keep so many connections open for so long."""
         end = time.monotonic() + seconds
         async with asyncio.TaskGroup() as group:
@@ -155,14 +155,14 @@ class Storm:
 
 
 def did(output: bytes) -> Did:
-    """Return what the clients of a process did, by what it printed."""
+    """Return the counts that a process of clients printed."""
     return Counter(json.loads(output))
 
 
 def main(port: int, seed: int, seconds: float, clients: int) -> None:
-    """Rage, and print what was done."""
+    """Send all kinds of requests, and print their number."""
     storm = Storm(port, seed)
-    asyncio.run(storm.rage(seconds, clients))
+    asyncio.run(storm.run(seconds, clients))
     sys.stdout.write(json.dumps(storm.did))
 
 

@@ -6,7 +6,6 @@ a text of n words has n tokens. The end token is never likely, so that every tra
 
 from __future__ import annotations
 
-import io
 import itertools
 import shutil
 from collections.abc import Iterator
@@ -20,15 +19,15 @@ from lingon.bundle.store import Bundle, is_bundle, open_bundle
 VOCAB = 32_000  # pieces, with the special ones
 SPECIAL_PIECES = 4
 MAX_SOURCE, MAX_TARGET = 128, 256  # tokens
-VERSION = 1  # of what this file writes; raise it if the bundle changes
+VERSION = 1  # of the bundle that this file writes, to be raised if it changes
 CALIBRATION = 8  # random pairs on which the 8-bit ranges are measured
 
 BEAMS = {"1": 4, "2": 1}
-"""The default beam size of each version; it makes the two versions translate the same request differently."""
+"""The default beam size of each version, so that both translate the same request differently."""
 
 
 def words() -> list[str]:
-    """The made-up words, one for each piece of the vocabulary: "baba", "babe", ..."""
+    """Return the made-up words, one for each piece of the vocabulary: "baba", "babe", ..."""
     syllables = [consonant + vowel for consonant in "bdfghjklmnprstvwz" for vowel in "aeiou"]
     return ["".join(parts) for parts in itertools.islice(_counted(syllables), VOCAB - SPECIAL_PIECES)]
 
@@ -39,13 +38,13 @@ def _counted(syllables: list[str]) -> Iterator[tuple[str, ...]]:
 
 
 def text_of(tokens: int, first: int = 0) -> str:
-    """A text of so many tokens, without the end token; first: the place of its first word."""
+    """Return a text of this many tokens, without the end token. first: the index of its first word."""
     every = words()
     return " ".join(every[(first + place) % len(every)] for place in range(tokens))
 
 
 def base_model(cache: Path) -> Bundle:
-    """The bundle in int8, written below cache when it is first needed, which takes about half a minute."""
+    """Return the bundle in int8. It is written below cache when it is first needed, in about half a minute."""
     folder = cache / f"base-words-{VERSION}" / "base" / "1"
     if not is_bundle(folder):
         shutil.rmtree(folder, ignore_errors=True)
@@ -54,25 +53,11 @@ def base_model(cache: Path) -> Bundle:
 
 
 def tokenizer() -> bytes:
-    """A sentencepiece model with one piece for each word."""
-    import sentencepiece
+    """Return a sentencepiece model with one piece for each word."""
+    from tests.support.tokenizers import train_sentencepiece
 
-    from lingon.text import BOS, EOS, PAD, UNK
-
-    model = io.BytesIO()
-    sentencepiece.SentencePieceTrainer.train(
-        sentence_iterator=iter([" ".join(words()[at : at + 100]) for at in range(0, VOCAB, 100)]),
-        model_writer=model,
-        model_type="word",
-        vocab_size=VOCAB,
-        normalization_rule_name="identity",
-        minloglevel=2,
-        pad_id=PAD,
-        bos_id=BOS,
-        eos_id=EOS,
-        unk_id=UNK,
-    )
-    return model.getvalue()
+    lines = (" ".join(words()[at : at + 100]) for at in range(0, VOCAB, 100))
+    return train_sentencepiece(lines, VOCAB, model_type="word")
 
 
 def _write(folder: Path) -> None:
@@ -117,7 +102,7 @@ def _write(folder: Path) -> None:
 
 
 def two_versions(model: Path, folder: Path) -> list[Path]:
-    """Copies of a bundle as versions 1 and 2 of a model, which differ in their default beam size."""
+    """Copy a bundle as versions 1 and 2 of a model, which differ in their default beam size."""
     made, original = [], open_bundle(model)
     for version, beam_size in BEAMS.items():
         target = folder / version

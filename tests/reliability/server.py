@@ -1,4 +1,4 @@
-"""A real server as a child process, observed from outside; it never outlives this process."""
+"""A real server as a child process, observed from outside. It never outlives this process."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from pathlib import Path
 from types import TracebackType
 from typing import Any, Self
 
-from lingon.bench.worker_process import Cores, on_cores
+from lingon.bench.worker_process import Cores, cpu_seconds, on_cores
 from lingon.errors import LingonError
 from lingon.serving.auth.api_keys import key_table, new_key
 from tests.reliability.checker import Call, Scrape
@@ -42,13 +42,13 @@ SIGHUP has its usual effect again, because a process that was started with `nohu
 
 
 def ends_with_parent(command: Sequence[str]) -> list[str]:
-    """A command line that runs the command and kills it when this process ends."""
+    """Return a command line that runs the command and kills it when this process ends."""
     return [sys.executable, "-S", "-c", DIES_WITH_US, str(os.getpid()), *command]
 
 
 @dataclass(kw_only=True)
 class Server:
-    """One `lingon serve`; as an async context manager it starts the server and kills it in the end.
+    """One `lingon serve`. As an async context manager it starts the server and kills it at the end.
 
     folder: of its log; settings: of the server by name; prefix: a command that runs the server, such as `prlimit`
     log_to: a file for standard error, instead of one in folder
@@ -87,7 +87,7 @@ class Server:
         return self._process.poll()
 
     def start(self) -> None:
-        """Start the process; a restart uses the same ports and the same log."""
+        """Start the process. A restart uses the same ports and the same log."""
         settings = {"port": self.port, "metrics_port": self.metrics_port, "log_format": "json", "device": "cpu"}
         variables = {f"LINGON_{name.upper()}": str(value) for name, value in {**settings, **self.settings}.items()}
         inherited = {name: value for name, value in os.environ.items() if not name.startswith("LINGON_")}
@@ -108,7 +108,7 @@ class Server:
             )
 
     async def ready(self, seconds: float = 60.0) -> float:
-        """Wait until the server prints that it is ready; returns the seconds since its start."""
+        """Wait until the server prints that it is ready, and return the seconds since its start."""
         end = time.monotonic() + seconds
         while not READY.search(self._output.read_text(encoding="utf-8")):
             if self.exit_code is not None:
@@ -119,12 +119,12 @@ class Server:
         return time.monotonic() - self.started
 
     def signal(self, number: signal.Signals) -> float:
-        """Send a signal; returns the monotonic time."""
+        """Send a signal, and return the monotonic time."""
         os.kill(self.pid, number)
         return time.monotonic()
 
     async def exited(self, seconds: float) -> float:
-        """Wait for the process to end; returns the monotonic time. LingonError if it runs longer than these seconds."""
+        """Wait for the end of the process, and return the monotonic time. Raise LingonError after these seconds."""
         end = time.monotonic() + seconds
         while self.exit_code is None:
             if time.monotonic() > end:
@@ -158,7 +158,7 @@ class Server:
         self.kill()
 
     def family(self) -> list[int]:
-        """The child processes that still run, also after the end of the server: they stay in its session."""
+        """Return the child processes that still run in the session of the server, also after its end."""
         assert self._process is not None, "the server was not started"
         found = []
         for stat in Path("/proc").glob("[0-9]*/stat"):
@@ -171,11 +171,11 @@ class Server:
         return found
 
     def rss(self) -> float:
-        """Resident memory in megabytes."""
+        """Return the resident memory in megabytes."""
         return self._status("VmRSS") * 1024 / 1e6
 
     def peak_rss(self) -> float:
-        """The most resident memory since the start or the last `forget_peak`, in megabytes."""
+        """Return the most resident memory since the start or the last `forget_peak`, in megabytes."""
         return self._status("VmHWM") * 1024 / 1e6
 
     def forget_peak(self) -> None:
@@ -183,12 +183,11 @@ class Server:
         Path(f"/proc/{self.pid}/clear_refs").write_text("5", encoding="ascii")
 
     def cpu_seconds(self) -> float:
-        """The CPU time that all threads of the process have used, in user and in system mode."""
-        fields = Path(f"/proc/{self.pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+        """Return the CPU time that all threads of the process have used, in user and in system mode."""
+        return cpu_seconds(self.pid)
 
     def busy_seconds(self) -> float:
-        """The CPU time that the present threads of the process have used, in nanoseconds' resolution.
+        """Return the CPU time that the present threads of the process have used, in nanoseconds' resolution.
 
         While a server with one core of its own works on a request, this grows by the latency of the request on a quiet
         machine, whatever else runs on this one.
@@ -200,11 +199,11 @@ class Server:
         return total / 1e9
 
     def threads(self) -> int:
-        """The number of threads."""
+        """Return the number of threads."""
         return self._status("Threads")
 
     def fds(self) -> int:
-        """The number of open files and sockets."""
+        """Return the number of open files and sockets."""
         return len(list(Path(f"/proc/{self.pid}/fd").iterdir()))
 
     def _status(self, name: str) -> int:
@@ -215,14 +214,14 @@ class Server:
         return int(found[1])
 
     async def scrape(self, accept: str = "text/plain") -> Scrape:
-        """The metrics now; OSError if the server does not answer.
+        """Return the metrics now. Raise OSError if the server does not answer.
 
         accept: the format. The server pauses for a quarter of a second between two pages of one format.
         """
         return Scrape.parse((await self.get("/metrics", accept=accept))[1])
 
     async def get(self, path: str, seconds: float = 10.0, accept: str = "text/plain") -> tuple[int, str]:
-        """Status and body of a page of the metrics port."""
+        """Return status and body of a page of the metrics port."""
         return await asyncio.to_thread(self._get, path, seconds, accept)
 
     def _get(self, path: str, seconds: float, accept: str) -> tuple[int, str]:
@@ -255,7 +254,7 @@ class Server:
         return (self.log.strip().splitlines() or ["the log is empty"])[-1]
 
     def events(self, message: str | None = None) -> list[dict[str, Any]]:
-        """The entries of the JSON log, all or those with one message."""
+        """Return the entries of the JSON log, all or those with one message."""
         found = []
         for text in self.log.splitlines():
             try:
@@ -267,34 +266,34 @@ class Server:
         return found
 
     def calls(self) -> list[Call]:
-        """The calls that the server answered, in order; needs log_level debug."""
+        """Return the calls that the server answered, in order. It needs log_level debug."""
         return [
             Call(event["request_id"], event["method"], event["code"], event["milliseconds"], wall(event["time"]))
             for event in self.events("call")
         ]
 
     def calls_of(self, outcomes: Iterable[Outcome]) -> list[Call]:
-        """The server's log entries of these requests; LingonError if one is missing."""
+        """Return the server's log entries of these requests. Raise LingonError if one is missing."""
         by_id = {call.request_id: call for call in self.calls()}
         if missing := [outcome.id for outcome in outcomes if outcome.id not in by_id]:
             raise LingonError(f"the log of {self.name} lacks {missing[0]} and {len(missing) - 1} more requests")
         return [by_id[outcome.id] for outcome in outcomes]
 
     def tracebacks(self) -> list[str]:
-        """The log lines that show an unhandled error."""
+        """Return the log lines that show an unhandled error."""
         signs = ("Traceback", "never retrieved", "never awaited", '"level": "critical"')
         return [f"{self.name}: {text[:200]}" for text in self.log.splitlines() if any(sign in text for sign in signs)]
 
 
 def wall(moment: str) -> float:
-    """The seconds since 1970 of a time in a log."""
+    """Return the seconds since 1970 of a time in a log."""
     from datetime import datetime
 
     return datetime.fromisoformat(moment).timestamp()
 
 
 def write_api_keys(path: Path, *names: str, **quotas: Mapping[str, int]) -> dict[str, str]:
-    """Write a server's file of new API keys; returns the keys by name. quotas: fields of a key, by its name."""
+    """Write a server's file of new API keys, and return the keys by name. quotas: fields of a key, by its name."""
     keys = {name: new_key() for name in names}
     tables = [key_table(name, key, **quotas.get(name, {})) for name, key in keys.items()]
     path.write_text("\n".join(tables), encoding="utf-8")

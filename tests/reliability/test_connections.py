@@ -30,7 +30,7 @@ STREAMS = 100  # streams of a client that crashes
     ),
 )
 async def test_crashed_clients(context: CaseContext, checks: Checks) -> None:
-    """A client with 100 streams is killed; another is frozen: its kernel answers, but the client reads nothing."""
+    """A client with 100 streams is killed. Another is frozen: its kernel answers, but the client reads nothing."""
     slow = context.switch("slow")
     async with context.server(failpoints=f"step=sleep:1?{slow}", calls=True, max_rows=100) as server:
         client, texts = context.client(server), context.session.long_texts(STREAMS, 85)
@@ -124,7 +124,7 @@ async def test_slow_readers(context: CaseContext, checks: Checks) -> None:
 
 
 async def _streams(context: CaseContext, clients: Sequence[Client]) -> list[Outcome]:
-    """Streams of a few clients, each of which waits for the end of its stream."""
+    """Open streams of a few clients, each of which waits for the end of its stream."""
     loops = (
         closed_loop(each.stream, context.texts[:100], 2, requests=context.choose(500, 50), seed=seed)
         for seed, each in enumerate(clients)
@@ -133,7 +133,7 @@ async def _streams(context: CaseContext, clients: Sequence[Client]) -> list[Outc
 
 
 async def _rests(server: Server, seconds: float = 0.5) -> bool:
-    """Whether the server takes less than a tenth of a core for a while."""
+    """Return whether the server takes less than a tenth of a core for a while."""
     before = server.cpu_seconds()
     await asyncio.sleep(seconds)
     return server.cpu_seconds() - before < seconds / 10
@@ -155,7 +155,7 @@ async def _decoded(server: Server, sentences: int) -> bool:
     ),
 )
 async def test_connection_flood(context: CaseContext, checks: Checks) -> None:
-    """Idle HTTP/2 connections and many open streams; then more connections than the server may open files."""
+    """Idle HTTP/2 connections and many open streams, then more connections than the server may open files."""
     count = context.choose(2000, 200)
     async with context.server(calls=True) as server:
         client, watcher = context.client(server), context.client(server, "watcher")
@@ -175,7 +175,7 @@ async def test_connection_flood(context: CaseContext, checks: Checks) -> None:
 
 
 async def _beyond_limit(context: CaseContext, checks: Checks) -> None:
-    """A server that may open 256 files, of which it keeps half for all but connections, and 400 connections."""
+    """Serve with 256 files, of which half are not for connections, and 400 connections."""
     async with context.server(prefix=["prlimit", "--nofile=256:256"]) as server:
         client = context.client(server, "established")
         before = await _traffic(context, client)
@@ -198,7 +198,7 @@ async def _traffic(context: CaseContext, client: Client) -> list[Outcome]:
 
 @asynccontextmanager
 async def idle_connections(server: Server, count: int) -> AsyncIterator[None]:
-    """Connections that have sent the preface of HTTP/2 and no request; refused ones are ignored."""
+    """Open connections that have sent the preface of HTTP/2 and no request. Ignore refused ones."""
     sockets = await asyncio.to_thread(_connected, server.port, count)
     try:
         yield

@@ -71,7 +71,7 @@ SENTENCES = 200  # of the book that the server does translate
     ),
 )
 async def test_texts_of_many_parts(context: CaseContext, checks: Checks) -> None:
-    """One request at a time to a server of its own; then a book that is long but has few enough sentences."""
+    """One request at a time to a server of its own, then a book that is long but has few enough sentences."""
     for characters, texts in SIZES:
         async with context.server() as server:
             client = context.client(server)
@@ -99,7 +99,7 @@ async def _refused(context: CaseContext, checks: Checks, server: Server, client:
 
 
 async def _one_by_one(context: CaseContext, checks: Checks) -> None:
-    """Texts of combining marks, which are answered, and millions of empty messages."""
+    """Send texts of combining marks, which are answered, and millions of empty messages."""
     async with context.server() as server:
         client, caller = context.client(server), HostileCaller(server.address)
         await client.translate(context.texts[0])
@@ -114,7 +114,7 @@ async def _one_by_one(context: CaseContext, checks: Checks) -> None:
 
 
 async def _silence_is_seen(checks: Checks, server: Server, client: Client) -> None:
-    """The positive control: the probes notice a server that does nothing for a while."""
+    """Check as a positive control that the probes notice a server that does nothing for a while."""
     async with observed(server, client) as found:
         server.signal(signal.SIGSTOP)
         await asyncio.sleep(STOPPED)
@@ -124,7 +124,7 @@ async def _silence_is_seen(checks: Checks, server: Server, client: Client) -> No
 
 
 async def _book(context: CaseContext, checks: Checks, server: Server) -> None:
-    """A long text of whole sentences is still split and translated, so that not every long text is refused."""
+    """Check that a long text of whole sentences is still translated, so that not every long text is refused."""
     caller = HostileCaller(server.address)
     sentences = context.texts[: context.choose(SENTENCES, 60)]
     reply = await caller.send(split("a book", [" ".join(sentences)]))
@@ -156,7 +156,7 @@ UNFINISHED, CALLS = 4 * MIB - 16, 64  # bytes of each unfinished message, and ca
     ),
 )
 async def test_health_watch_flood(context: CaseContext, checks: Checks) -> None:
-    """API keys are on; the flood has none. A watch of a load balancer, which needs none either, goes on."""
+    """API keys are on, and the flood has none. A watch of a load balancer, which needs none either, continues."""
     keys = write_api_keys(context.scratch / "keys.toml", "polite")
     for name, service, calls in (
         ("names of 4 MB", "x" * LARGE, LARGE_CALLS),
@@ -181,7 +181,7 @@ async def test_health_watch_flood(context: CaseContext, checks: Checks) -> None:
 
 
 async def _flooded(server: Server, polite: Client, service: str, calls: int) -> tuple[Observed, Counter[str]]:
-    """Open Watch calls and hold them for a while; returns what the server did, and how the calls ended."""
+    """Open Watch calls, hold them for a while, and return observations of the server and the ends of the calls."""
     request = health_pb2.HealthCheckRequest(service=service).SerializeToString()
     ended: Counter[str] = Counter()
     async with observed(server, polite) as found:
@@ -199,7 +199,7 @@ async def _flooded(server: Server, polite: Client, service: str, calls: int) -> 
 
 
 async def _watch(channel: Any, request: bytes, ended: Counter[str]) -> None:
-    """One call; `answered` counts the first answers, which show that the server has taken the call."""
+    """Make one call. `answered` counts the first answers, which show that the server has taken the call."""
     try:
         async for _ in channel.unary_stream(WATCH)(request):
             ended["answered"] += 1
@@ -208,7 +208,7 @@ async def _watch(channel: Any, request: bytes, ended: Counter[str]) -> None:
 
 
 async def _decided(ended: Counter[str], calls: int, seconds: float = 60.0) -> None:
-    """Wait until every call was answered or ended, for `seconds` at most, and a second more; forget the answers."""
+    """Wait until every call was answered or ended, for `seconds` at most and a second more. Reset the answers."""
     end = time.monotonic() + seconds
     while time.monotonic() < end and ended.total() < calls:  # noqa: ASYNC110
         await asyncio.sleep(0.1)
@@ -228,7 +228,7 @@ async def _decided(ended: Counter[str], calls: int, seconds: float = 60.0) -> No
     ),
 )
 async def test_unfinished_messages(context: CaseContext, checks: Checks) -> None:
-    """One connection after the other; the caller answers the server's pings and never finishes a message."""
+    """One connection after the other: the caller answers the server's pings and never finishes a message."""
     connections = context.choose(4, 2)
     async with context.server() as server:
         client = context.client(server)
@@ -275,7 +275,7 @@ LIMITED = 'mount -t tmpfs none /sys/fs/cgroup && echo 134217728 > /sys/fs/cgroup
 
 
 def _pairs(count: int) -> Attack:
-    """A Score of so many different pairs of one source word and TARGET target words."""
+    """Return a Score of this many different pairs of one source word and TARGET target words."""
     return score(f"Score of {count} pairs", [(text_of(1, place), text_of(TARGET, place)) for place in range(count)])
 
 
@@ -319,7 +319,7 @@ async def _one_score(context: CaseContext, checks: Checks, attack: Attack) -> No
         checks.at_least(f"hang_seconds that it takes, {attack.name}", spent / hang_seconds, 1.0)
         hung = len(server.events("an engine hangs"))
         if hung:
-            await server.exited(60.0)  # the code is that of the end, which takes a moment
+            await server.exited(60.0)  # The code is known at the end, which takes a moment.
         checks.equal(f"engines called hung, {attack.name}", hung, 0)
         checks.equal(f"exit code, {attack.name}", server.exit_code, None)
         checks.equal(f"errors of the polite caller, {attack.name}", sum(not outcome.good for outcome in beside), 0)
@@ -335,7 +335,7 @@ async def _one_score(context: CaseContext, checks: Checks, attack: Attack) -> No
 async def _polite_loop(
     client: Client, *, requests: int | None = None, until: asyncio.Task[Reply] | None = None
 ) -> list[Outcome]:
-    """One short sentence after the other, a number of times or until the task is done, at least once."""
+    """Send one short sentence after the other, a number of times or until the task is done, at least once."""
     texts = [text_of(POLITE, place) for place in range(8)]
     if until is None:
         return await closed_loop(client.translate, texts, 1, requests=requests)
@@ -343,7 +343,7 @@ async def _polite_loop(
 
 
 def _same_scores(checks: Checks, attack: Attack, single: Reply, reply: Reply) -> None:
-    """The control of the answer: one result for each pair, and the first as it is alone."""
+    """Check the answer: one result for each pair, and the first as it is alone."""
     alone, scored = pb.ScoreResponse.FromString(single.body), pb.ScoreResponse.FromString(reply.body)
     asked = len(pb.ScoreRequest.FromString(attack.body).pairs)
     finite = sum(math.isfinite(result.log_prob) and len(result.tokens) == TARGET + 1 for result in scored.results)
@@ -364,7 +364,7 @@ def _same_scores(checks: Checks, attack: Attack, single: Reply, reply: Reply) ->
     ),
 )
 async def test_memory_of_costly_requests(context: CaseContext, checks: Checks) -> None:
-    """Each kind of request in turn, on one server.
+    """Each kind of request after the other, on one server.
 
     Every translation is as long as the model allows. There, an alignment once asked the scorer for one position more
     than it has, which ended the engine.
@@ -406,7 +406,7 @@ def _within_bound(checks: Checks, server: Server, ready: float) -> None:
 
 
 async def _limit_is_noticed(context: CaseContext, checks: Checks) -> None:
-    """A server whose control group allows less than it may need says so at its start."""
+    """Check that a server whose control group allows less than it may need says so at its start."""
     prefix = ["unshare", "--mount", "sh", "-c", LIMITED, "sh"]
     probe = subprocess.run([*prefix, "true"], capture_output=True, text=True, check=False)  # noqa: ASYNC221
     if probe.returncode:

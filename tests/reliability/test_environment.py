@@ -1,4 +1,4 @@
-"""What is outside the server: full disks, clocks that jump, no DNS, scrapers that hang, signals and old connections."""
+"""The environment of the server: full disks, clocks that jump, no DNS, hung scrapers, signals and old connections."""
 
 from __future__ import annotations
 
@@ -62,13 +62,13 @@ async def _traffic(context: CaseContext, checks: Checks, server: Server, what: s
 
 
 async def _full_disk(context: CaseContext, checks: Checks) -> None:
-    """Every write to the log fails because the disk is full."""
+    """Check a server whose log cannot be written because the disk is full."""
     async with context.server(calls=True, log_to=Path("/dev/full")) as server:
         await _traffic(context, checks, server, "logs on a full disk")
 
 
 async def _read_only(context: CaseContext, checks: Checks) -> None:
-    """A mount namespace in which no file can be written and no name server is configured."""
+    """Check a server in a mount namespace without writable files and without a name server."""
     prefix = ["unshare", "--mount", "sh", "-c", READ_ONLY, "sh"]
     probe = subprocess.run([*prefix, "touch", "/tmp/reliability-probe"], capture_output=True, text=True, check=False)  # noqa: ASYNC221
     if "Read-only" not in probe.stderr:
@@ -79,12 +79,12 @@ async def _read_only(context: CaseContext, checks: Checks) -> None:
 
 
 def _library() -> Path | None:
-    """The library of Debian's libfaketime; None if it is not installed."""
+    """Return the library of Debian's libfaketime; None if it is not installed."""
     return next(Path("/usr/lib").glob("*/faketime/libfaketime.so.1"), None)
 
 
 async def _clock_jumps(context: CaseContext, checks: Checks) -> None:
-    """The server's wall clock jumps an hour ahead, then two hours back; its monotonic clock does not."""
+    """Let the server's wall clock jump an hour ahead, then two hours back. Its monotonic clock does not jump."""
     library = _library()
     if library is None:
         checks.not_run("clock jumps: libfaketime is not installed")
@@ -94,7 +94,7 @@ async def _clock_jumps(context: CaseContext, checks: Checks) -> None:
     faked = {
         "LD_PRELOAD": str(library),
         "FAKETIME_TIMESTAMP_FILE": str(clock),
-        "FAKETIME_CACHE_DURATION": "1",  # seconds; without a cache every look at the time reads the file
+        "FAKETIME_CACHE_DURATION": "1",  # seconds, because without a cache every call for the time reads the file
         "FAKETIME_DONT_FAKE_MONOTONIC": "1",
         "DONT_FAKE_MONOTONIC": "1",
     }
@@ -134,7 +134,7 @@ def _more_than(context: CaseContext, answers: int) -> bool:
 
 
 async def _hung_scrapers(context: CaseContext, checks: Checks) -> None:
-    """Scrapers that never read the answer or never finish their request; one that works gets its answer."""
+    """Run scrapers that never read the answer or never finish their request, beside one that gets its answer."""
     async with context.server() as server:
         async with _silent(server):
             await _traffic(context, checks, server, f"{SCRAPERS} hung scrapers")
@@ -192,7 +192,7 @@ async def _sighup(context: CaseContext, checks: Checks) -> None:
         outcome = await call
         checks.equal("call under way at SIGHUP", outcome.code, OK)
         with suppress(LingonError):
-            await server.exited(3.0)  # a server may drain and end, or go on
+            await server.exited(3.0)  # a server may drain and end, or continue
         checks.equal("exit code after SIGHUP is that of a drain, or none", server.exit_code in (0, None), True)
         checks.clean("no unhandled error after SIGHUP", server.tracebacks())
 
@@ -218,7 +218,7 @@ async def _metrics_on_ipv6(context: CaseContext, checks: Checks) -> None:
 
 
 async def _page(port: int, path: str) -> str:
-    """The HTTP status of a page on ::1."""
+    """Return the HTTP status of a page on ::1."""
     reader, writer = await asyncio.open_connection("::1", port)
     writer.write(f"GET {path} HTTP/1.0\r\nHost: localhost\r\n\r\n".encode())
     status = (await reader.readline()).decode().split()[1]
@@ -227,7 +227,7 @@ async def _page(port: int, path: str) -> str:
 
 
 async def _old_connection(context: CaseContext, checks: Checks) -> None:
-    """A Watch that would stay for ever, on a connection that is old after a second."""
+    """Open a Watch without an end, on a connection that is old after a second."""
     async with context.server(max_connection_age_seconds=AGE, drain_seconds=DRAIN) as server:
         watcher, states = context.client(server, "watcher"), list[str]()
         begun = time.monotonic()

@@ -10,18 +10,17 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-import tests.reliability.checker as checker
 from lingon.bench.results_file import percentile
 from lingon.bundle.store import open_bundle
 from lingon.errors import LingonError
 from tests.reliability.attackers import (
-    ENOUGH,
     PAIRS,
     SLOWER,
     Attack,
     HostileCaller,
     attacking_process,
-    dear_requests,
+    costly_requests,
+    one_by_one,
     score,
     split,
     target_text,
@@ -29,8 +28,8 @@ from tests.reliability.attackers import (
 )
 from tests.reliability.case import case
 from tests.reliability.checks import Checks
-from tests.reliability.clients import Client, no_collection
-from tests.reliability.context import CaseContext, translated
+from tests.reliability.clients import Client
+from tests.reliability.context import CaseContext
 from tests.reliability.history import OK, Outcome, p99
 from tests.reliability.server import NO_HANG, Server, write_api_keys
 
@@ -40,7 +39,7 @@ CALL, CALLS = 32, 40  # pairs of a hostile request, and its requests: 32 of them
 
 
 @case(
-    "one short sentence at a time, beside 4 dear requests of another key, of each kind and mixed: p99 <= 3 x alone",
+    "one short sentence at a time, beside 4 costly requests of another key, of each kind and mixed: p99 <= 3 x alone",
     figures=(
         "CPU p99 beside 64 short texts relative to alone",
         "CPU p99 beside 64 short texts, sampled relative to alone",
@@ -81,12 +80,12 @@ OFFERED = {"OK", "RESOURCE_EXHAUSTED", "CANCELLED"}
 
 
 def shipped_attacks(context: CaseContext) -> list[Attack]:
-    """One attack of each kind on the model of the session."""
+    """Return one attack of each kind on the model of the session."""
     bundle = open_bundle(context.session.model)
     tokenizer = bundle.tokenizer()
     target = target_text(tokenizer, "ja", bundle.manifest.limits.max_target_tokens - 1)
     short = [text for text in context.texts if len(text) <= 40]
-    return dear_requests(short, context.session.long_texts(PAIRS, 90), target)
+    return costly_requests(short, context.session.long_texts(PAIRS, 90), target)
 
 
 class Waited(NamedTuple):
@@ -100,14 +99,12 @@ class Waited(NamedTuple):
 
 
 async def _one_by_one(server: Server, client: Client, texts: Sequence[str], seconds: float) -> list[Waited]:
-    """One request after the other for some seconds, and until there are ENOUGH or three times as long has passed."""
-    found, start = list[Waited](), time.monotonic()
-    with no_collection():
-        while (spent := time.monotonic() - start) < seconds or (len(found) < ENOUGH and spent < 3 * seconds):
-            before = server.busy_seconds()
-            outcome = await client.translate(texts[len(found) % len(texts)])
-            found.append(Waited(outcome, 1000 * (server.busy_seconds() - before)))
-    return found
+    async def send(text: str) -> Waited:
+        before = server.busy_seconds()
+        outcome = await client.translate(text)
+        return Waited(outcome, 1000 * (server.busy_seconds() - before))
+
+    return await one_by_one(send, texts, seconds)
 
 
 def _compare(checks: Checks, alone: Sequence[Waited], beside: dict[str, list[Waited]]) -> None:
@@ -128,12 +125,8 @@ def _compare(checks: Checks, alone: Sequence[Waited], beside: dict[str, list[Wai
 
 
 async def _polite_run(context: CaseContext, checks: Checks, server: Server) -> None:
-    """The checks of every run, but those that count the requests of hostile callers, which are not in the history."""
-    outcomes = list(context.history)
-    golden = await context.session.golden(translated(outcomes))
-    checks.clean("every request ended once", checker.ended_once(outcomes))
-    checks.clean("translations as alone", checker.same_as_alone(outcomes, golden))
-    checks.clean("gauges back to 0", checker.gauges_at_zero(await context.idle_scrape(server)))
+    """Apply the checks of every run, but not of the requests of hostile callers, which are not in the history."""
+    await context.check_outcomes(checks, server)
     checks.clean("no unhandled error", server.tracebacks())
 
 
@@ -148,7 +141,7 @@ async def _polite_run(context: CaseContext, checks: Checks, server: Server) -> N
     ),
 )
 async def test_full_queue_drops(context: CaseContext, checks: Checks) -> None:
-    """The engine is paused; both callers send what they have, in either order; then it goes on."""
+    """The engine is paused. Both callers send all their requests, in either order. Then the engine continues."""
     for polite_first in (True, False):
         context.new_history()
         await _fill_the_queue(context, checks, polite_first=polite_first)
@@ -182,7 +175,7 @@ async def _fill_the_queue(context: CaseContext, checks: Checks, *, polite_first:
 
 
 async def _hostile(context: CaseContext, server: Server, key: str, tally: Counter[str]) -> None:
-    """More requests than the queue holds, which end when the engine goes on."""
+    """Send more requests than the queue holds, which end when the engine continues."""
     tokenizer = open_bundle(context.session.model).tokenizer()
     attack = score("pairs", [("a", target_text(tokenizer, "ja", 255))] * CALL)
     caller = HostileCaller(server.address, key)
@@ -253,7 +246,7 @@ async def test_quota_of_refused_requests(context: CaseContext, checks: Checks) -
 
 
 def _chapter(context: CaseContext) -> Attack:
-    """A long text whose sentences are so long that a queue could hold them all."""
+    """Return a long text whose sentences are so long that a queue could hold them all."""
     plain = [text.rstrip(".!?") for text in context.texts]
     joined = [", and ".join(plain[place : place + 3]) + "." for place in range(0, len(plain) - 3, 3)]
     sentences = [text for text in joined if len(text) >= 100]
@@ -277,7 +270,7 @@ async def _queued(server: Server, texts: int) -> bool:
     ),
 )
 async def test_unusable_key_file(context: CaseContext, checks: Checks) -> None:
-    """A key is taken out; then the file is broken in two ways; then it is whole again."""
+    """A key is removed. Then the file is broken in two ways. Then it is repaired."""
     path = context.scratch / "keys.toml"
     first = write_api_keys(path, "old")["old"]
     async with context.server(api_keys=path) as server:
@@ -307,7 +300,7 @@ async def test_unusable_key_file(context: CaseContext, checks: Checks) -> None:
 
 
 async def _grace_ends(context: CaseContext, checks: Checks, path: Path) -> None:
-    """After credential_grace_seconds nobody is let in by a file that cannot be used any more, until it is mended."""
+    """Check that after credential_grace_seconds a file that cannot be used admits nobody, until it is repaired."""
     key = write_api_keys(path, "some")["some"]
     keys = KeyFile(path)
     async with context.server(api_keys=path, credential_grace_seconds=GRACE) as server:
@@ -333,7 +326,7 @@ class KeyFile:
         self._path, self._good = path, path.read_text(encoding="utf-8")
 
     def damage(self) -> None:
-        """Leave a typo in the file."""
+        """Write a typo into the file."""
         self._path.write_text(self._good.replace("[[key]]", "[[key]"), encoding="utf-8")
 
     def mend(self) -> None:
@@ -346,7 +339,7 @@ async def _works(context: CaseContext, client: Any) -> bool:
 
 
 async def _unusable(server: Server) -> float:
-    """How many of the server's files it cannot use, by its metric; nan if it has none."""
+    """Return how many of the server's files it cannot use, by its metric; nan if it has none."""
     try:
         return (await server.scrape()).sum(UNUSABLE)
     except KeyError:
@@ -354,7 +347,7 @@ async def _unusable(server: Server) -> float:
 
 
 async def _unusable_within(server: Server, expected: float) -> float:
-    """The metric when it has the expected value, or after NOTICE seconds. No call is made meanwhile."""
+    """Return the metric when it has the expected value, or after NOTICE seconds. Make no call meanwhile."""
     end = time.monotonic() + NOTICE
     while (value := await _unusable(server)) != expected and time.monotonic() < end:  # noqa: ASYNC110
         await asyncio.sleep(0.25)
@@ -362,6 +355,6 @@ async def _unusable_within(server: Server, expected: float) -> float:
 
 
 def _complaints(server: Server, path: Path) -> int:
-    """The warnings and errors in the log that name the file."""
+    """Return the warnings and errors in the log that name the file."""
     levels = ("warning", "error")
     return sum(event["level"] in levels and path.name in str(event) for event in server.events())

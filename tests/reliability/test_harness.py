@@ -28,7 +28,7 @@ from tests.reliability.attackers import (
     Silence,
     UnfinishedCalls,
     attacking_process,
-    dear_requests,
+    costly_requests,
     marked_texts,
     may_need,
     observed,
@@ -414,8 +414,8 @@ def test_a_target_text_has_as_many_tokens_as_fit(tokenizer):
     assert len(tokenizer.encode_target(text)) <= 255 < len(tokenizer.encode_target(f"{text} ja"))
 
 
-def test_each_dear_request_is_a_message_of_its_method():
-    found = dear_requests(["Hello."] * PAIRS, ["A long text."] * PAIRS, "ja ja")
+def test_each_costly_request_is_a_message_of_its_method():
+    found = costly_requests(["Hello."] * PAIRS, ["A long text."] * PAIRS, "ja ja")
     kinds = {"Translate": pb.TranslateRequest, "Score": pb.ScoreRequest}
     for attack in found:
         message = kinds[attack.method].FromString(attack.body)

@@ -8,18 +8,17 @@ import subprocess
 import sys
 import time
 from collections import Counter
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
 from typing import Any
 
 from lingon.bench.results_file import percentile
 from lingon.bench.worker_process import Cores, on_cores
-from tests.reliability.attackers import ENOUGH, QUIET, SLOWER, may_need, observed
+from tests.reliability.attackers import QUIET, SLOWER, may_need, observed, one_by_one
 from tests.reliability.case import case
 from tests.reliability.checks import Checks
-from tests.reliability.clients import Client, no_collection
 from tests.reliability.context import CaseContext
-from tests.reliability.history import OK, Outcome, p99
+from tests.reliability.history import OK, p99
 from tests.reliability.http_storm import Did, did
 from tests.reliability.server import ends_with_parent, write_api_keys
 from tests.support.ports import free_port
@@ -47,7 +46,7 @@ async def test_http_storm(context: CaseContext, checks: Checks) -> None:
         polite = context.client(server, "polite", key=keys["polite"])
         await polite.translate(context.texts[0])
         async with observed(server, polite) as found:
-            raging = asyncio.create_task(_rage(port, context.choose(60.0, 10.0), context.pinning.clients))
+            raging = asyncio.create_task(_storm(port, context.choose(60.0, 10.0), context.pinning.clients))
             await asyncio.sleep(1.0)
             beside = [await polite.translate(text) for text in context.texts[: context.choose(50, 10)]]
             done = await raging
@@ -68,8 +67,8 @@ async def test_http_storm(context: CaseContext, checks: Checks) -> None:
         checks.at_least("silence while the server is stopped", stopped.health.longest, STOPPED, "s")
 
 
-async def _rage(port: int, seconds: float, cores: Cores) -> Did:
-    """Let the clients rage in a process of their own; returns what they did."""
+async def _storm(port: int, seconds: float, cores: Cores) -> Did:
+    """Run the clients of the storm in a process of their own, and return their counts."""
     command = ["nice", sys.executable, "-m", "tests.reliability.http_storm", str(port), "1", str(seconds), str(CLIENTS)]
     with on_cores(cores):
         process = subprocess.Popen(ends_with_parent(command), stdout=subprocess.PIPE)  # noqa: ASYNC220
@@ -110,15 +109,15 @@ async def test_slow_documents(context: CaseContext, checks: Checks) -> None:
     async with context.server(**settings) as server:
         polite = context.client(server, "polite", key=keys["polite"])
         texts = [text for text in context.texts if len(text) <= 25][:50]
-        await _one_by_one(polite, texts, 1.0)
+        await one_by_one(polite.translate, texts, 1.0)
         costs = [await _upload(port, keys["polite"], SMALL) for _ in range(20)]
         checks.at_most("process of a document, p50", percentile(costs[1:], 50) * 1000, OVERHEAD, "ms", timing=True)
         checks.measured("document alone", costs[-1], "s")
-        alone = await _one_by_one(polite, texts, context.choose(5.0, 2.0))
+        alone = await one_by_one(polite.translate, texts, context.choose(5.0, 2.0))
         tally = Counter[str]()
         async with observed(server, polite) as found, _attack(port, keys["hostile"], tally):
             await asyncio.sleep(2.0)
-            beside = await _one_by_one(polite, texts, context.choose(20.0, 5.0))
+            beside = await one_by_one(polite.translate, texts, context.choose(20.0, 5.0))
             checks.measured("document beside", await _upload(port, keys["polite"], SMALL), "s")
         usual, slowed = p99(alone), p99(beside)
         checks.measured("p99 alone", usual, "ms")
@@ -136,15 +135,6 @@ async def test_slow_documents(context: CaseContext, checks: Checks) -> None:
             checks.at_most("exit after SIGTERM", ended - begin, DRAIN + SOON, "s", timing=True)
             checks.equal("exit code", server.exit_code, 0)
         checks.equal("lines about faults", server.tracebacks(), [])
-
-
-async def _one_by_one(client: Client, texts: Sequence[str], seconds: float) -> list[Outcome]:
-    """One request after the other for some seconds, and until there are ENOUGH or three times as long has passed."""
-    found, start = list[Outcome](), time.monotonic()
-    with no_collection():
-        while (spent := time.monotonic() - start) < seconds or (len(found) < ENOUGH and spent < 3 * seconds):
-            found.append(await client.translate(texts[len(found) % len(texts)]))
-    return found
 
 
 @asynccontextmanager
@@ -168,7 +158,7 @@ async def _attack(port: int, key: str, tally: Counter[str]) -> AsyncIterator[Non
 
 
 async def _upload(port: int, key: str, file: tuple[str, bytes]) -> float:
-    """Send a document and wait for the reply; returns the seconds. Raises OSError, IncompleteReadError."""
+    """Send a document and wait for the reply, and return the seconds. Raise OSError, IncompleteReadError."""
     name, content = file
     form = [
         *('--x\r\nContent-Disposition: form-data; name="sourceLanguageCode"\r\n\r\nen\r\n',),

@@ -75,7 +75,7 @@ async def test_mixed_load(context: CaseContext, checks: Checks) -> None:
 
 
 def sender(clients: Sequence[Client], seed: int, *, patient: bool = False) -> Send:
-    """A function that sends a text as a random kind of request; patient: without deadlines and cancels."""
+    """Return a function that sends a text as a random kind of request. patient: without deadlines and cancels."""
     draw = random.Random(seed)
 
     async def send(text: str, due: float | None = None) -> Outcome:
@@ -118,7 +118,7 @@ async def _stopped(
 
 
 def reset_while_closing(context: CaseContext, server: Server) -> list[Outcome]:
-    """Requests that gRPC had not handed over when it closed the port, after the drain.
+    """Return requests that gRPC had not passed on when it closed the port, after the drain.
 
     gRPC resets them, and the client reads that as CANCELLED. A client that respects health or waits after UNAVAILABLE
     sends none by then; this load does neither. Their number grows with the time that a busy machine takes to hand over.

@@ -25,7 +25,7 @@ SETTLED = 10.0  # seconds after the last swap within which memory has to return
 
 
 def while_swapped(outcomes: Sequence[Outcome], swaps: Sequence[tuple[float, float]]) -> tuple[list[float], list[float]]:
-    """The latencies in milliseconds of requests during a swap, and of the others."""
+    """Return the latencies in milliseconds of requests during a swap, and of the others."""
     met, calm = list[float](), list[float]()
     for outcome in outcomes:
         touched = any(outcome.sent < end and begin < (outcome.ended or end) for begin, end in swaps)
@@ -85,7 +85,7 @@ async def test_hot_reload(context: CaseContext, checks: Checks) -> None:
 
 
 async def _differing(context: CaseContext) -> list[str]:
-    """Texts that the two versions translate differently."""
+    """Return texts that the two versions translate differently."""
     texts = context.texts[: context.choose(400, 100)]
     golden = await context.session.golden((beam_size, text) for text in texts for beam_size in BEAMS.values())
     found = [text for text in texts if len({golden[beam_size, text] for beam_size in BEAMS.values()}) > 1]

@@ -46,7 +46,7 @@ SETTLED = 2.0  # seconds between two loads, in which the calls of the first one 
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """One load; offered: calls a second, 0 for the closed loop; goodput: calls a second that ended with OK."""
+    """One load. offered: calls a second, 0 for the closed loop; goodput: calls a second that ended with OK."""
 
     method: str
     times: float
@@ -55,7 +55,7 @@ class Point:
 
 
 async def h2load(address: str, method: str, cores: Cores, seconds: float, options: Sequence[str], folder: Path) -> None:
-    """Send calls of a method for some seconds; raises Skip without h2load."""
+    """Send calls of a method for some seconds. Raise Skip without h2load."""
     if shutil.which("h2load") is None:
         raise Skip("no h2load command; make e2e installs it")
     body, message = folder / f"{method}.bin", METHODS[method].SerializeToString()
@@ -118,7 +118,7 @@ def _shipped(method: str, times: float) -> str:
 
 
 def refused(outcome: Outcome) -> bool:
-    """Whether the server rejected or dropped the request before it ran."""
+    """Return whether the server rejected or dropped the request before it ran."""
     return outcome.code == RESOURCE_EXHAUSTED or outcome.reason in NOT_BEGUN
 
 
@@ -306,13 +306,13 @@ async def test_token_weighted_admission(context: CaseContext, checks: Checks) ->
 
 
 async def _in_full_swing(server: Server) -> bool:
-    """Whether so many texts are done that the running ones did not start together."""
+    """Return whether so many texts are done that the running ones did not start together."""
     scrape = await server.scrape()
     return scrape.sum("lingon_sentences_total", outcome="OK") > 500 and scrape.sum("lingon_queue_tokens") > 5000
 
 
 async def _most_tokens(server: Server, stop: asyncio.Event) -> tuple[float, float]:
-    """The most queued source tokens seen until stopped, and the limit in the server's metrics."""
+    """Return the most queued source tokens seen until stopped, and the limit in the server's metrics."""
     most, limit = 0.0, 0.0
     while not stop.is_set():
         scrape = await server.scrape()
@@ -332,7 +332,7 @@ async def _most_tokens(server: Server, stop: asyncio.Event) -> tuple[float, floa
 async def test_fair_share(context: CaseContext, checks: Checks) -> None:
     """Clients with their own API keys: A sends two fifths of the capacity, then five times it; each B sends a tenth.
 
-    Both loads are measured in turns, because the speed of a machine drifts. There are three clients B, because a p99 of
+    The two loads alternate, because the speed of a machine drifts. There are three clients B, because a p99 of
     the 100 requests of one rests on two of them.
     """
     keys = write_api_keys(context.scratch / "keys.toml", "a", "b1", "b2", "b3")
@@ -354,7 +354,7 @@ async def test_fair_share(context: CaseContext, checks: Checks) -> None:
 async def _both(
     context: CaseContext, one: Client, others: Sequence[Client], rate: float, others_rate: float, turn: int
 ) -> tuple[list[Outcome], list[Outcome]]:
-    """Ten seconds of both loads; turn: another one has other arrivals."""
+    """Run both loads for ten seconds. turn: selects the arrivals."""
     loads = [(one, rate), *((other, others_rate) for other in others)]
     first, *rest = await asyncio.gather(
         *(

@@ -23,7 +23,7 @@ from tests.support.ports import free_port
 
 RUNNING, PLACES, BEYOND = 8, 40, 25  # sentences that run, places in the queue, requests beyond them
 STEP = 0.02  # seconds of a decoder step
-LOOK = 0.02  # seconds after a step at which a case looks whether the place is free; the bound is 0.05
+LOOK = 0.02  # seconds after a step at which a case checks that the rows are free; the bound is 0.05
 OPENMETRICS = "application/openmetrics-text"
 
 
@@ -53,7 +53,7 @@ async def test_queue_bound(context: CaseContext, checks: Checks) -> None:
 
 
 def paused_server(context: CaseContext, **settings: object) -> Server:
-    """A server whose engine the switch "pause" pauses."""
+    """Return a server whose engine the switch "pause" pauses."""
     failpoints = f"step=hang?{context.switch('pause')}"
     return context.server(calls=True, failpoints=failpoints, hang_seconds=NO_HANG, **settings)
 
@@ -87,7 +87,7 @@ async def full_queue(
 
 
 def refused_in_time(checks: Checks, server: Server, refused: Sequence[Outcome], alone: Sequence[Outcome]) -> None:
-    """Check what `full_queue` returned."""
+    """Check the result of `full_queue`."""
     slowest = max(outcome.milliseconds for outcome in alone)
     checks.at_most("slowest refusal, one by one", slowest, 20.0, "ms", timing=True)
     # In the burst, requests delay each other in the client, so only the server's log shows how long a refusal takes.
@@ -146,7 +146,7 @@ def _more(name: str, before: Scrape, after: Scrape) -> float:
 
 
 async def _steps_of(context: CaseContext, server: Server, done: asyncio.Task[Outcome]) -> float:
-    """The number of decoder rows that a request takes alone."""
+    """Return the number of decoder rows that a request takes alone."""
     before = await server.scrape()
     await context.client(server, "alone").translate(*done.result().texts)
     return _more("lingon_live_rows_total", before, await context.idle_scrape(server))
@@ -187,7 +187,7 @@ async def test_deadline_aware_refusal(context: CaseContext, checks: Checks) -> N
 
 
 async def _twins(context: CaseContext, client: Client, usual: float) -> list[tuple[Outcome, Outcome]]:
-    """Pairs of requests for one text: with a deadline well below or above its usual duration, and without one."""
+    """Return pairs of requests for a text: with a deadline well below or above its usual duration, and without one."""
     draw, found = random.Random(15), list[tuple[Outcome, Outcome]]()
     for _ in range(context.choose(40, 8)):
         asked = []
@@ -246,7 +246,7 @@ async def test_deadline_mid_decode(context: CaseContext, checks: Checks) -> None
     ),
 )
 async def test_cancel_storm(context: CaseContext, checks: Checks) -> None:
-    """1000 requests cancelled at uniformly random times; then 8 running ones at the same time, with steps counted."""
+    """1000 requests cancelled at uniformly random times, then 8 running ones at the same time, with steps counted."""
     slow = context.switch("slow")
     async with context.server(calls=True, failpoints=f"step=sleep:{STEP}?{slow}") as server:
         await storm(context, checks, server, context.choose(1000, 200))
@@ -257,7 +257,7 @@ async def test_cancel_storm(context: CaseContext, checks: Checks) -> None:
             running = [asyncio.create_task(client.translate(t)) for t in context.session.long_texts(8, 80)]
             await context.wait_until("all run", lambda: _gauge(server, "lingon_running_sentences", 8))
             at_cancel = await _cancel(client, running, server)
-            sentences = at_cancel.sum("lingon_running_sentences")  # of one row each; a text has several
+            sentences = at_cancel.sum("lingon_running_sentences")  # of one row each, of which a text has several
             wasted.append(_more("lingon_live_rows_total", at_cancel, await context.idle_scrape(server)) / sentences)
             slow.off()
         checks.at_most("rows wasted for each cancelled", max(wasted), 1.0, timing=True)
@@ -287,7 +287,7 @@ async def storm(context: CaseContext, checks: Checks, server: Server, count: int
 
 
 async def _cancel(client: Client, running: Sequence[asyncio.Task[Outcome]], server: Server) -> Scrape:
-    """Cancel all of these at once; returns the metrics just before."""
+    """Cancel all of these at once, and return the metrics just before."""
     before = await server.scrape()
     await client.close()
     await asyncio.gather(*running)
@@ -305,7 +305,7 @@ async def _cancel(client: Client, running: Sequence[asyncio.Task[Outcome]], serv
     ),
 )
 async def test_metrics_truth(context: CaseContext, checks: Checks) -> None:
-    """Run small versions of those three cases and compare the metrics; then scrape during an overload."""
+    """Run small versions of those three cases, compare the metrics, and scrape during an overload."""
     *_, wrong = await drained(context, seed=44)
     checks.clean("the drain", wrong)
     context.new_history()
@@ -321,7 +321,7 @@ async def test_metrics_truth(context: CaseContext, checks: Checks) -> None:
 
 
 async def _scrapes(context: CaseContext, checks: Checks) -> None:
-    """Scrapes at twice the capacity, with names that clients invent: none of them becomes a label."""
+    """Scrape at twice the capacity, with names that clients invent. None of them becomes a label."""
     async with context.server(**SLOWED, max_queue_texts=SLOWED_QUEUE) as server:
         client = context.client(server, "invented-name")
 

@@ -138,7 +138,7 @@ async def _translates(context: CaseContext, send: object) -> bool:
 
 
 async def _traffic(context: CaseContext, send: object, rolling: asyncio.Task[int]) -> list[Outcome]:
-    """An open loop in parts of two seconds, until all restarts are done."""
+    """Run an open loop in parts of two seconds, until all restarts are done."""
     found: list[Outcome] = []
     while not rolling.done():
         found += await open_loop(send, context.texts[:200], RATE, 2.0, seed=len(found))  # type: ignore[arg-type]
@@ -146,7 +146,7 @@ async def _traffic(context: CaseContext, send: object, rolling: asyncio.Task[int
 
 
 async def _roll(context: CaseContext, servers: Sequence[Server]) -> int:
-    """Restart the servers one after the other, the next when the last is ready; returns how many exited with 0."""
+    """Restart the servers one after the other, the next when the last is ready, and return how many exited with 0."""
     orderly = 0
     for server in servers:
         server.signal(signal.SIGTERM)

@@ -1,4 +1,4 @@
-"""Long mixed traffic, in which nothing grows or is lost; a positive control with a leak has to fail."""
+"""Long mixed traffic, in which nothing grows or is lost. A positive control with a leak has to fail."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ MAX_GROWTH = LEAK / 2  # bytes a text: RSS always moves by some megabytes, in st
 RELOAD_PAUSE = 300.0  # seconds between two reloads
 FLAT = 5.0  # percent by which RSS, file descriptors and threads may vary
 FLAT_RSS = 50.0  # megabytes that RSS may vary by, if more than FLAT: during a reload both models are in memory
-WINDOW = 60.0  # seconds: another process spoils the p99 of some windows, a slow server that of most
+WINDOW = 60.0  # seconds, because another process spoils the p99 of some windows, and a slow server of most
 OVERSIZE = 5_000_000  # characters of a text above the size limit of a request
 INVALID = "INVALID_ARGUMENT"
 
@@ -73,7 +73,7 @@ class Samples:
         path.write_text(json.dumps(asdict(self)), encoding="utf-8")
 
     def later_half(self, values: list[float] | list[int]) -> list[float]:
-        """The second half of the values, after the server has warmed up."""
+        """Return the second half of the values, after the server has warmed up."""
         return [float(value) for value in values[len(values) // 2 :]]
 
 
@@ -92,7 +92,7 @@ class Samples:
     mark="soak",
 )
 async def test_soak(context: CaseContext, checks: Checks) -> None:
-    """Normal requests, deadlines, cancels, crashing clients, oversize messages, reloads; then the positive control."""
+    """Normal requests, deadlines, cancels, crashes of clients, large messages, reloads, then the positive control."""
     minutes, admin = MINUTES, free_port()
     paths = two_versions(context.session.model, context.scratch / "models")
     async with context.server(calls=False, model=paths[0].parent, admin_port=admin) as server:
@@ -121,7 +121,7 @@ async def test_soak(context: CaseContext, checks: Checks) -> None:
 
 
 async def mixed(context: CaseContext, server: Server, seconds: float) -> Samples:
-    """Send the mixed traffic; returns samples of the server."""
+    """Send the mixed traffic, and return samples of the server."""
     samples, end = Samples(), time.monotonic() + seconds
     clients = [context.client(server, f"soak{number}") for number in range(4)]
     mix, draw = _Mix(context, clients), random.Random(36)
@@ -204,7 +204,7 @@ class _Mix:
 
 
 def unexpected(outcomes: Sequence[Outcome]) -> list[str]:
-    """Requests of the mix, and their texts, that ended with a code that their kind does not allow."""
+    """Return requests of the mix, and their texts, that ended with a code that their kind does not allow."""
     found = []
     for outcome in outcomes:
         if outcome.code not in _expected(outcome):
@@ -216,7 +216,7 @@ def unexpected(outcomes: Sequence[Outcome]) -> list[str]:
 
 
 def _expected(outcome: Outcome) -> set[str]:
-    """The codes with which a request of the mix may end."""
+    """Return the codes with which a request of the mix may end."""
     if outcome.code == KILLED:
         return {KILLED}
     if outcome.cancel_after is not None:
@@ -257,7 +257,7 @@ def steady(checks: Checks, outcomes: list[Outcome]) -> None:
 
 
 def typical_p99(outcomes: Sequence[Outcome]) -> float:
-    """The median of the p99 of windows of WINDOW seconds, in milliseconds; a failed request counts as infinite."""
+    """Return the median p99 of windows of WINDOW seconds, in milliseconds. A failed request counts as infinite."""
     windows = itertools.groupby(outcomes, key=lambda outcome: int((outcome.sent - outcomes[0].sent) // WINDOW))
     found = [list(window) for _, window in windows]
     return statistics.median(p99(window) for window in found if len(window) >= len(found[0]) // 2)

@@ -59,7 +59,7 @@ async def _answers(server: Server) -> bool:
 
 
 async def _until_ok(context: CaseContext, client: Client, early: list[str]) -> Outcome:
-    """Send a request until one is translated; appends the health status before each failed request to `early`."""
+    """Send a request until one is translated. Append the health status before each failed request to `early`."""
     for _ in range(3000):
         health = await client.health()
         outcome = await client.translate(context.texts[0], deadline=5.0)
@@ -147,7 +147,7 @@ async def _running(server: Server, sentences: int) -> bool:
     ),
 )
 async def test_second_signal(context: CaseContext, checks: Checks) -> None:
-    """A second signal ends a drain that would take a minute; the first signal ends a load."""
+    """A second signal ends a drain that would take a minute. The first signal ends a load."""
     for first, second in ((signal.SIGTERM, signal.SIGTERM), (signal.SIGTERM, signal.SIGINT), (signal.SIGINT,) * 2):
         names = f"{first.name}, {second.name}"
         stuck = context.switch(f"stuck-{first.name}-{second.name}")
@@ -211,6 +211,6 @@ async def test_sigkill_and_restart(context: CaseContext, checks: Checks) -> None
 
 
 def _files(folder: Path) -> dict[str, str]:
-    """The checksums of all files below a folder."""
+    """Return the checksums of all files below a folder."""
     paths = sorted(path for path in folder.rglob("*") if path.is_file())
     return {str(path.relative_to(folder)): hashlib.sha256(path.read_bytes()).hexdigest() for path in paths}

@@ -19,7 +19,7 @@ from tests.reliability.history import History, Outcome, TextOutcome, line, read
 
 
 def checked(*values: float, timing: bool = False, lag: float = 0.0) -> Checks:
-    """Checks with an upper bound of 1."""
+    """Return checks with an upper bound of 1."""
     checks = Checks(lag=lag)
     for value in values:
         checks.at_most("value", value, 1.0, timing=timing)
@@ -148,7 +148,7 @@ TEXTS = {"one": "eins", "two": "zwei"}
 
 
 def outcome(name: str = "a-1", *texts: str, **changed: Any) -> Outcome:
-    """A successful request with some values changed."""
+    """Return a successful request with some values changed."""
     asked = texts or ("one",)
     values: dict[str, Any] = {
         "id": name,
@@ -173,7 +173,7 @@ def call(name: str = "a-1", code: str = "OK", method: str = "Translate") -> Call
 
 
 def scrape(**requests: int) -> Scrape:
-    """Metrics of an idle server with these calls of Translate by code."""
+    """Return metrics of an idle server with these calls of Translate by code."""
     lines = [f'lingon_requests_total{{method="Translate",code="{code}"}} {count}' for code, count in requests.items()]
     lines += [f'lingon_texts_total{{code="{code}"}} {count}' for code, count in requests.items()]
     lines += [f'lingon_request_duration_seconds_count{{method="Translate"}} {sum(requests.values())}']

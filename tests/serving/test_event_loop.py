@@ -17,7 +17,7 @@ from tests.support.timing import counted_iterations
 @pytest.fixture
 def _every_slice_is_over(monkeypatch: pytest.MonkeyPatch) -> None:
     monkeypatch.setattr(event_loop, "MAX_SLICE", 1e-9)
-    monkeypatch.setattr(event_loop, "TURNS_SHARE", 0.0)  # one turn in an iteration, however long it takes
+    monkeypatch.setattr(event_loop, "SLICES_SHARE", 0.0)  # one slice in an iteration, however long it takes
 
 
 @pytest.mark.usefixtures("_every_slice_is_over")

@@ -15,7 +15,7 @@ import pytest
 
 from lingon.serving import threads
 from lingon.serving.engine.engine import worker_threads
-from lingon.serving.threads import OtherProcesses, new_threads_never_preempt, spare_each_other
+from lingon.serving.threads import OtherProcesses, avoid_preemption, new_threads_never_preempt
 from tests.support.echo_engine import EchoRunner, running
 from tests.support.timing import eventually
 
@@ -123,7 +123,7 @@ async def test_threads_spare_each_other_while_other_processes_use_little():
             found = [os.sched_getscheduler(each) for each in (0, *threads[:2])]
             return found == [policy, policy, os.SCHED_IDLE]
 
-        sparing = asyncio.create_task(spare_each_other(lambda: threads, lambda: contended, lambda: share, 0.001))
+        sparing = asyncio.create_task(avoid_preemption(lambda: threads, lambda: contended, lambda: share, 0.001))
         await asyncio.sleep(0.05)
         assert has(os.SCHED_OTHER)
         share = 0.2

@@ -43,20 +43,20 @@ def translator(**columns: Any) -> Translate:
 
 
 def write_parquet(path: Path, texts: Sequence[str | None], **arguments: Any) -> None:
-    """A file with an id, the texts, and a column of a type that no text format has."""
+    """Write a file with an id, the texts, and a column of a type that no text format has."""
     path.parent.mkdir(parents=True, exist_ok=True)
     ids = range(len(texts))
     pq.write_table(pa.table({"id": ids, "text": texts, "tags": [[each] for each in ids]}), path, **arguments)
 
 
 def write_jsonl(path: Path, texts: Iterable[str]) -> None:
-    """A line for each text."""
+    """Write a line for each text."""
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text("".join(json.dumps({"text": each}) + "\n" for each in texts))
 
 
 def parts(folder: Path) -> dict[str, bytes]:
-    """Return the files of an output, without those that say what was done."""
+    """Return the files of an output, without the state of the run."""
     return {path.name: path.read_bytes() for path in sorted(folder.glob("part-*"))}
 
 
@@ -84,7 +84,7 @@ def _rows(name: str, content: bytes) -> list[dict[str, Any]]:
 
 
 class Silent:
-    """Watches without showing anything."""
+    """A watch that shows nothing."""
 
     def begin(self, plan: Plan, left: Sequence[Shard]) -> None: ...
 
@@ -106,7 +106,7 @@ class FailingEngine(LocalEngine):
 
 @contextmanager
 def s3_server() -> Iterator[int]:
-    """Run the server; yields its port."""
+    """Run the server, and yield its port."""
     (port,) = free_ports(1)
     command = [sys.executable, "-m", "moto.server", "--host", "127.0.0.1", "--port", str(port)]
     with subprocess.Popen(command, stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL) as process:
@@ -141,7 +141,7 @@ class Faults:
 
 
 class _Proxy(ThreadingHTTPServer):
-    """Listens for requests to a server; target: its port."""
+    """A listener for requests to a server. target: its port."""
 
     def __init__(self, target: int, faults: Faults) -> None:
         super().__init__(("127.0.0.1", 0), _ObjectHandler)
@@ -164,7 +164,7 @@ class _ObjectHandler(BaseHTTPRequestHandler):
         return self._answer(500, [], b"") if fault == "500 after" else self._answer(status, headers, content)
 
     def _ask(self, body: bytes, fault: str | None) -> tuple[int, list[tuple[str, str]], bytes]:
-        """Ask the server; a request that is cut has half of its body, and its connection ends there."""
+        """Send a request. A cut one has half of its body, and its connection ends there."""
         connection = http.client.HTTPConnection("127.0.0.1", self.server.target, timeout=30)
         connection.putrequest(self.command, self.path, skip_host=True, skip_accept_encoding=True)
         for name, value in self.headers.items():
@@ -192,12 +192,12 @@ class _ObjectHandler(BaseHTTPRequestHandler):
     do_GET = do_PUT = do_HEAD = do_POST = do_DELETE = _forward
 
     def log_message(self, *arguments: Any) -> None:
-        """Nothing."""
+        """Log nothing."""
 
 
 @contextmanager
 def faulty_proxy(port: int, faults: Faults) -> Iterator[int]:
-    """Forward requests to a server; yields the port of the proxy."""
+    """Forward requests to a server, and yield the port of the proxy."""
     with _Proxy(port, faults) as server:
         threading.Thread(target=server.serve_forever, daemon=True).start()
         try:

@@ -62,7 +62,7 @@ MANIFEST = Manifest(
 
 
 def write_small_bundle(folder: Path) -> Bundle:
-    """Publish the files above at folder."""
+    """Write the files above at folder."""
     return write_bundle(folder, MANIFEST, FILES)
 
 
@@ -71,7 +71,7 @@ PATIENCE = 30  # seconds after which loading counts as hanging
 
 
 def copy(folder: Path) -> Path:
-    """Copy the shipped bundle below folder; returns the folder of the copy."""
+    """Copy the shipped bundle below folder, and return the folder of the copy."""
     where = folder / bundle().manifest.name / str(bundle().manifest.version)
     shutil.copytree(bundle().folder, where)
     return where

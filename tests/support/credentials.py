@@ -41,7 +41,7 @@ class CertificatePair:
     serial: int
 
     def write(self, folder: Path, name: str = "tls") -> dict[str, Path]:
-        """Write both files; returns the settings of a server that uses them."""
+        """Write both files, and return the settings of a server that uses them."""
         paths = {"tls_certificate": folder / f"{name}.crt", "tls_key": folder / f"{name}.key"}
         paths["tls_certificate"].write_bytes(self.certificate)
         paths["tls_key"].write_bytes(self.key)
@@ -49,7 +49,7 @@ class CertificatePair:
 
 
 class Authority:
-    """A certificate authority; pem: its certificate, which clients and servers trust."""
+    """A certificate authority. pem: its certificate, which clients and servers trust."""
 
     def __init__(self, name: str = "an authority") -> None:
         self._key = ec.generate_private_key(ec.SECP256R1())
@@ -94,7 +94,7 @@ class Authority:
         return found.add_extension(authority, critical=False)
 
     def revoke(self, *pairs: CertificatePair, due: timedelta = timedelta(days=1)) -> bytes:
-        """Return a list of revoked certificates in PEM; due: when it is to be replaced, from now."""
+        """Return a list of revoked certificates in PEM. due: when it is to be replaced, from now."""
         builder = x509.CertificateRevocationListBuilder().issuer_name(self._name)
         builder = builder.last_update(NOW - timedelta(days=30)).next_update(NOW + due)
         for pair in pairs:
@@ -129,7 +129,7 @@ def _builder(
 
 
 def write_key_file(folder: Path, keys: dict[str, str], **more: dict[str, Any]) -> Path:
-    """Write a file with these keys, by name; more: further fields of each key."""
+    """Write a file with these keys, by name. more: further fields of each key."""
     path = folder / "keys.toml"
     path.write_text("\n".join(key_table(name, key, **more.get(name, {})) for name, key in keys.items()))
     return path

@@ -143,7 +143,7 @@ def content_of(
 
 
 def save_ctranslate2(folder: Path, source: Path, kind: str = "float32") -> Path:
-    """Save the model of a folder of a MarianMTModel, with its sentencepiece models; kind: the type of its matrices."""
+    """Save the model of a folder of a MarianMTModel, with its sentencepiece models. kind: the type of its matrices."""
     folder.mkdir(parents=True)
     variables, aliases, vocabulary = variables_of(source)
     (folder / "model.bin").write_bytes(content_of(converted(variables, kind), aliases))
@@ -177,7 +177,7 @@ NAMES = {
     "feed_forward.outer": "ffn.linear_1",
     **{f"{side}.{number}.": f"{side}.layer_{number}." for side in ("encoder", "decoder") for number in range(2)},
 }
-"""Parts of our names and what CTranslate2 has there."""
+"""Parts of our names, and the parts of the names of CTranslate2."""
 LETTERS = str.maketrans("abcdefghijklmnopqrstuvwxyz", "абкдефгхийклмнопкрстуввхиз")
 
 
@@ -196,7 +196,7 @@ def words() -> tuple[list[str], list[str]]:
 
 
 def texts() -> list[str]:
-    """Return the sources of the words that the model was not trained on; some are two words."""
+    """Return the sources of the words that the model was not trained on. Some are two words."""
     _, held_out = words()
     return [
         " ".join(map(cyrillic, held_out[position : position + 1 + (position % 5 == 0)]))
@@ -206,7 +206,7 @@ def texts() -> list[str]:
 
 @dataclass(frozen=True, slots=True)
 class SavedForm:
-    """How a folder is saved.
+    """The form of a saved folder.
 
     version, revision: of model.bin
     kind: the type of the matrices; int16-fixed has the one scale that no file of version 1 says
@@ -257,7 +257,7 @@ def variables() -> dict[str, Array]:
 
 
 def save_opennmt(folder: Path, form: SavedForm, *, config: dict[str, object] | None = None) -> Path:
-    """Save the model; config: fields of config.json that differ."""
+    """Save the model. config: fields of config.json that differ."""
     folder.mkdir(parents=True)
     for side, name in SIDES.items():
         shutil.copy(DATA / name, folder / name)
@@ -288,7 +288,7 @@ def _older(found: dict[str, Array], form: SavedForm) -> dict[str, Array]:
     numbers = {name: value for name, value in found.items() if not value.ndim and not name.endswith("_scale")}
     arrays = {name: value for name, value in found.items() if name not in numbers}
     arrays = {name.replace("encoder/embeddings_0/", "encoder/embeddings/"): value for name, value in arrays.items()}
-    if form.revision == 1:  # what this revision does not say is as it was in OpenNMT-tf then
+    if form.revision == 1:  # The rest of this revision is as it was in OpenNMT-tf then.
         return {_first_name(name): value for name, value in arrays.items()}
     said: dict[str, Array] = {}
     if form.revision >= 3:
@@ -383,7 +383,7 @@ SEARCHES: dict[str, dict[str, Any]] = {
     "greedy, scores": {"beam_size": 1, **EXACT},
     "beam 4, patience 2, scores": {"beam_size": 4, "num_hypotheses": 4, "patience": 2, **EXACT},
 }
-"""Options of CTranslate2; the length penalty is its default, 1. With more patience it ends as late as Lingon does."""
+"""Options of CTranslate2, with its default length penalty, 1. With more patience it ends as late as Lingon does."""
 ANSWERS = DATA / "answers.json"
 
 
@@ -449,12 +449,12 @@ def write() -> None:
 
 
 def write_answers() -> None:
-    """Ask CTranslate2 for each type of weights, and write what it answers."""
+    """Ask CTranslate2 for each type of weights, and write its answers."""
     with tempfile.TemporaryDirectory() as room:
         by_kind = {form.kind: form for form in FORMS if form.kind != "float16"}  # which holds the weights exactly
         folders = {kind: save_opennmt(Path(room) / kind, form) for kind, form in by_kind.items()}
         kept = {
-            "witness": f"ctranslate2 {importlib.metadata.version('ctranslate2')}",
+            "reference_engine": f"ctranslate2 {importlib.metadata.version('ctranslate2')}",
             "answers": {kind: ctranslate2_answers(folder) for kind, folder in folders.items()},
             "attention": ctranslate2_attention(folders["float32"], 3),
         }

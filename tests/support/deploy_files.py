@@ -64,7 +64,7 @@ DOCKERFILE = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
 
 
 def stages() -> dict[str, tuple[str, list[str]]]:
-    """Every stage with its base and its instructions, each on one line."""
+    """Return every stage with its base and its instructions, each on one line."""
     found: dict[str, tuple[str, list[str]]] = {}
     lines = [line for line in DOCKERFILE.splitlines() if line and not line.startswith("#")]
     for line in "\n".join(lines).replace("\\\n", " ").splitlines():

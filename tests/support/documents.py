@@ -34,7 +34,7 @@ def files_of(packed: bytes) -> dict[str, str]:
 
 
 def docx(body: str, **more: str) -> bytes:
-    """Return a Word document; more: other files in the folder word, with the content of their root."""
+    """Return a Word document. more: other files in the folder word, with the content of their root."""
     files = {"[Content_Types].xml": "<Types/>", "word/media/image.png": b"\x89PNG\r\n", "word/styles.xml": "<styles/>"}
     files |= {f"word/{name}.xml": word(text) for name, text in {"document": body, **more}.items()}
     return archive(files)
@@ -60,7 +60,7 @@ def field(code: str, *result: str) -> str:
 
 
 def pptx(*paragraphs: str) -> bytes:
-    """Return a presentation with one slide; paragraphs: the runs of each."""
+    """Return a presentation with one slide. paragraphs: the runs of each."""
     body = "".join(f"<a:p>{each}</a:p>" for each in paragraphs)
     slide = f'<p:sld xmlns:p="p" xmlns:a="{DRAWING}"><p:txBody>{body}</p:txBody></p:sld>'
     return archive({"ppt/presentation.xml": "<p/>", "ppt/slides/slide1.xml": slide})
@@ -77,7 +77,7 @@ def text_of(xml: str) -> str:
 
 
 def xlsx(strings: str, sheet: str = "", **more: str) -> bytes:
-    """Return a workbook; strings: the elements si, sheet: what is in the worksheet, more: other files in xl, "_" for
+    """Return a workbook. strings: the elements si, sheet: what is in the worksheet, more: other files in xl, "_" for
     "/".
     """
     files = {"sharedStrings": f"<sst>{strings}</sst>", "worksheets_sheet1": f"<worksheet>{sheet}</worksheet>", **more}
@@ -92,14 +92,16 @@ def main(root: str) -> str:
 
 
 def ods(cells: str, before: str = "") -> bytes:
-    """Return a spreadsheet of OpenDocument with one row; before: elements before the table."""
+    """Return a spreadsheet of OpenDocument with one row. before: elements before the table."""
     spaces = "".join(f' xmlns:{each}="{OASIS}:{each}:1.0"' for each in ("office", "text", "table"))
     body = f"{before}<table:table><table:table-row>{cells}</table:table-row></table:table>"
     root = f"<office:x{spaces}>{body}</office:x>"
     return archive({"mimetype": "application/vnd.oasis.opendocument.spreadsheet", "content.xml": root})
 
 
-OTHER = '\u00f6"\\ #: n/\u4e2d\U0001f600;,|-'  # what formats escape, and quotes, comments and delimiters of theirs
+OTHER = (
+    '\u00f6"\\ #: n/\u4e2d\U0001f600;,|-'  # characters that formats escape, and their quotes, comments and delimiters
+)
 TOKENS = [
     "q",
     "q",
@@ -123,7 +125,7 @@ TOKENS = [
 
 
 def values(*more: str) -> st.SearchStrategy[str]:
-    """Texts with signs of all kinds; more: further parts, such as a line break. Each `q` may become another text."""
+    """Return texts with signs of all kinds, whose `q` may become another text. more: parts, such as a line break."""
     return st.lists(st.sampled_from([*TOKENS, *more]), max_size=8).map(lambda parts: "Tom " + "".join(parts) + "q.")
 
 
@@ -206,7 +208,7 @@ _TAG = re.compile(r"</?[^>]*>")
 
 
 def tagged(sentence: str, rng: random.Random) -> str:
-    """Return a sentence with elements and points, each with an `id` of its own; words are separated by spaces."""
+    """Return a sentence with elements and points, each with an `id` of its own, and with spaces between words."""
     return _with_elements(sentence.split(), rng, count(), MOST_DEEP)
 
 

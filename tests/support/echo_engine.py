@@ -92,14 +92,14 @@ def manifest(name: str = "en-de", version: int = 1, **rest: Any) -> Manifest:
 
 
 def bundle(folder: Path, files: Mapping[str, bytes] | None = None, **rest: Any) -> Bundle:
-    """Return a published bundle without graphs: models/NAME/VERSION; files: more of them."""
+    """Return a published bundle without graphs: models/NAME/VERSION. files: more of them."""
     declared = manifest(**rest)
     every = {"tokenizer.model": tokenizer_model(), **(files or {})}
     return write_bundle(folder / declared.name / str(declared.version), declared, every)
 
 
 def warning_codes(result: pb.TextResult) -> list[int]:
-    """Return the codes of the warnings of a result without those of the guard, which suspects an echo of copying."""
+    """Return the codes of the warnings of a result without the guard, which suspects an echo of copying."""
     suspicions = set(REASONS.values())
     return [warning.code for warning in result.warnings if warning.code not in suspicions]
 
@@ -154,7 +154,7 @@ class EchoRunner:
 
     @property
     def attention(self) -> dict[AttentionKind, AttentionSize]:
-        """There is no attention to choose from; the attention of `score` is for alignments."""
+        """No attention to choose from. The attention of `score` is for alignments."""
         return {}
 
     def score(
@@ -165,7 +165,7 @@ class EchoRunner:
         target_lengths: np.ndarray,
         choices: Sequence[AttentionChoice] = (),
     ) -> list[Scored]:
-        """Every token has log-probability -0.25 and attends to the source token at its own position."""
+        """Give every token log-probability -0.25 and attention to the source token at its own position."""
         found = []
         for source, target in zip(source_lengths.tolist(), target_lengths.tolist(), strict=True):
             attention = np.full((target + 1, source), 0.01, np.float32)
@@ -175,7 +175,7 @@ class EchoRunner:
         return found
 
     def free_memory(self) -> None:
-        """There is none."""
+        """Free nothing."""
 
 
 class EchoBuffers:
@@ -229,7 +229,7 @@ class Loader:
         self.gate = threading.Event()  # every load waits for it
         self.gate.set()
         self.engines: list[Engine] = []
-        self.started: list[Scheduler] = []  # those of all engines; a reference to the engines would keep them alive
+        self.started: list[Scheduler] = []  # of all engines, to which a reference would keep them alive
 
     def __call__(self, bundle: Bundle, options: LoadOptions) -> Translator:
         self.gate.wait()
@@ -245,7 +245,7 @@ class Loader:
         )
 
     def end(self) -> None:
-        """End all threads, also those of a model whose loading ended after its server."""
+        """End all threads, also of a model whose loading ended after its server."""
         for thread in threading.enumerate():
             if thread.name == "loading":
                 thread.join(10)
@@ -254,7 +254,7 @@ class Loader:
 
 
 class RunningServer:
-    """A running server and a channel to it; task: returns the exit code."""
+    """A running server and a channel to it. task: returns the exit code."""
 
     def __init__(
         self, server: Server, loader: Loader, task: asyncio.Task[int], channel: grpc.aio.Channel, folder: Path
@@ -264,7 +264,7 @@ class RunningServer:
         self.stub: Any = pb_grpc.TranslationServiceStub(channel)  # the stub of grpc.aio
 
     def call(self, *texts: str, seconds: float | None = 20, **fields: Any) -> Any:
-        """Send a Translate; returns the call."""
+        """Send a Translate, and return the call."""
         return self.stub.Translate(pb.TranslateRequest(texts=texts, **fields), timeout=seconds)
 
     async def translate(self, *texts: str, **fields: Any) -> pb.TranslateResponse:
@@ -280,7 +280,7 @@ class RunningServer:
         return reply.status
 
     def metric(self, name: str, **labels: str) -> float:
-        """Return the value of one time series; raises KeyError for an unknown one, so that wrong names fail."""
+        """Return the value of one time series. Raise KeyError for an unknown one, so that wrong names fail."""
         value = self.server.metrics.registry.get_sample_value(name, labels)
         if value is None:
             raise KeyError(f"{name}{labels}")
@@ -289,7 +289,7 @@ class RunningServer:
 
 @asynccontextmanager
 async def running_with(content: bytes, runner: EchoRunner, **values: Any) -> AsyncIterator[RunningServer]:
-    """Run a server of a model with another tokenizer; content: of its file; values: of its manifest."""
+    """Run a server of a model with another tokenizer. content: of its file; values: of its manifest."""
     size = runner.vocab = Tokenizer(content).source_vocab
     own = {"files": {"tokenizer.model": content}, "source_vocab": size, "target_vocab": size, **values}
     async with running(runner, bundles=(own,)) as server:
@@ -308,7 +308,7 @@ async def running(
 ) -> AsyncIterator[RunningServer]:
     """Run a server on free ports in this process.
 
-    ready: whether to wait until it serves, else until it listens; settings: those of lingon.serving.settings
+    ready: whether to wait until it serves, else until it listens; settings: of lingon.serving.settings
     """
     fake_loader = (loader or Loader)(runner or EchoRunner(), engine)
     if not ready:

@@ -18,7 +18,7 @@ from lingon.serving.runtime.runner import Runner
 
 
 class Recorder(NullObserver):
-    """Keeps what the engine reports to its observer."""
+    """An observer that keeps the reports of the engine."""
 
     def __init__(self) -> None:
         self.copied = self.steps = self.state_bytes = 0
@@ -37,7 +37,7 @@ class Recorder(NullObserver):
 
 
 class EngineHarness:
-    """Submits jobs and collects their outcomes."""
+    """An engine with a queue of the outcomes of its jobs."""
 
     def __init__(self, engine: Engine) -> None:
         self.engine = engine

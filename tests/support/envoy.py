@@ -65,7 +65,7 @@ class Envoy:
     async def send(
         self, method: str, path: str, body: bytes, kind: str = "application/json", **more: str
     ) -> WholeReply:
-        """Send a request over HTTP/1.1; more: headers, with _ for -."""
+        """Send a request over HTTP/1.1. more: headers, with _ for -."""
         headers = {name.replace("_", "-"): value for name, value in more.items()}
         return await asyncio.to_thread(send, self.port, method, path, body, kind, headers)
 
@@ -76,7 +76,7 @@ class Envoy:
 
 @contextmanager
 def started(folder: Path, servers: Sequence[str], *edits: tuple[str, str]) -> Iterator[Envoy]:
-    """Start Envoy in front of servers, each HOST:PORT; edits: texts of the configuration, and others."""
+    """Start Envoy in front of servers, each HOST:PORT. edits: texts of the configuration, and others."""
     port, admin_port = free_ports(2)
     text = configured(servers, port=port, admin_port=admin_port)
     for old, new in edits:
@@ -95,7 +95,7 @@ def started(folder: Path, servers: Sequence[str], *edits: tuple[str, str]) -> It
 
 @asynccontextmanager
 async def envoy(folder: Path, *servers: str, edits: Sequence[tuple[str, str]] = ()) -> AsyncIterator[tuple[Envoy, Any]]:
-    """Start Envoy and wait until all servers are healthy; also returns a stub."""
+    """Start Envoy, wait until all servers are healthy, and return it with a stub."""
     with started(folder, servers, *edits) as proxy:
         await asyncio.to_thread(eventually_blocking, lambda: proxy.has(len(servers)), 30, ignoring=(OSError,))
         async with grpc.aio.insecure_channel(proxy.address) as channel:
@@ -108,20 +108,20 @@ SLOWNESS = 0.05  # seconds that the slow server adds to each decoder step
 LEAST_REQUEST = "least_request.v3.LeastRequest\n                selection_method: FULL_SCAN"
 BALANCING: Mapping[str, Sequence[tuple[str, str]]] = {
     "fewest calls": (),
-    "in turns": ((LEAST_REQUEST, "round_robin.v3.RoundRobin"),),
+    "round robin": ((LEAST_REQUEST, "round_robin.v3.RoundRobin"),),
 }
-"""By name, the edits of envoy.yaml; the first is as it ships."""
+"""The edits of envoy.yaml by name. The first is as it ships."""
 
 SCENARIOS = (
     ("fewest calls", signal.SIGTERM),
-    ("in turns", signal.SIGTERM),
+    ("round robin", signal.SIGTERM),
     ("fewest calls", signal.SIGKILL),
 )
 
 
 @dataclass(frozen=True, slots=True)
 class EnvoyRun:
-    """What happened: the requests of a client that repeats UNAVAILABLE, of one that does not, and of Envoy."""
+    """The requests of a client that repeats UNAVAILABLE, of one that does not, and of Envoy."""
 
     balancing: str
     end: signal.Signals
@@ -162,7 +162,7 @@ def _errors(outcomes: Sequence[Outcome]) -> int:
 async def rolled(
     folder: Path, rounds: int, balancing: str = "fewest calls", end: signal.Signals = signal.SIGTERM
 ) -> EnvoyRun:
-    """Restart one of three servers `rounds` times under load; end: the signal that it ends by."""
+    """Restart one of three servers `rounds` times under load. end: the signal that it ends by."""
     texts = (ROOT / "tests/data/tatoeba.en").read_text(encoding="utf-8").splitlines()[:200]
     history = History()
     async with _servers(folder) as servers:
@@ -205,7 +205,7 @@ async def _traffic(client: Client, texts: Sequence[str], restarting: asyncio.Tas
 
 
 async def _restart(server: Server, rounds: int, end: signal.Signals) -> int:
-    """Restart the server; returns how many times it ended as it should: with code 0 after SIGTERM."""
+    """Restart the server, and return how many times it ended as it should: with code 0 after SIGTERM."""
     expected = 0 if end == signal.SIGTERM else -end
     orderly = 0
     for _ in range(rounds):
@@ -219,7 +219,7 @@ async def _restart(server: Server, rounds: int, end: signal.Signals) -> int:
 
 
 async def _told(run: EnvoyRun, proxy: Envoy, servers: Sequence[Server]) -> EnvoyRun:
-    """Return the run with what Envoy and the slow server counted."""
+    """Return the run with the counts of Envoy and of the slow server."""
     served = (await servers[1].scrape()).sum("lingon_requests_total", method="Translate", code="OK")
     total = len(run.with_retry) + len(run.without)
     retries = await asyncio.to_thread(proxy.counted, "upstream_rq_retry")

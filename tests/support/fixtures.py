@@ -1,4 +1,6 @@
-"""Fixtures of all tests: virtual environments with Lingon installed, and the library of native operators."""
+"""Fixtures of all tests: virtual environments with Lingon installed, the library of native operators, and pages of the
+documentation whose commands have run.
+"""
 
 from __future__ import annotations
 
@@ -13,6 +15,7 @@ import pytest
 
 from kernels.build import LIBRARY, build
 from lingon.serving.runtime.device import library
+from tests.support.pages import blocks, session
 from tests.support.repository import ROOT
 
 VARIABLES = {name: os.environ[name] for name in ("PATH", "HOME") if name in os.environ} | {"OMP_NUM_THREADS": "1"}
@@ -119,3 +122,23 @@ def native_library() -> Path:
     build()
     library.cache_clear()  # it may have been asked for before the library was there
     return LIBRARY
+
+
+FollowPage = Callable[[Path], Path]
+
+
+@pytest.fixture(scope="session")
+def follow_page(tmp_path_factory: pytest.TempPathFactory) -> FollowPage:
+    """Runs the commands of a page in their order, once for all tests, and returns the folder where they ran."""
+    folders: dict[Path, Path] = {}
+
+    def follow(page: Path) -> Path:
+        if page not in folders:
+            folder = tmp_path_factory.mktemp(page.stem)
+            with session(folder) as reader:
+                for block in blocks(page):
+                    reader.run(block)
+            folders[page] = folder
+        return folders[page]
+
+    return follow

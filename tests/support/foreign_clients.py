@@ -1,4 +1,4 @@
-"""The clients of the tests in tests/foreign, and the browser: what they need, what is missing, how to install it.
+"""The clients of the tests in tests/foreign, and the browser: their packages, and the installation of missing ones.
 
 `python -m tests.support.foreign_clients` installs what is missing: Debian's packages by apt-get, Playwright by pip, and
 the packages of Node into the folder of the Node client, with the versions and digests of its lock file.
@@ -33,11 +33,11 @@ PLAYWRIGHT = "playwright"
 
 
 class MissingClient(Exception):
-    """A client that cannot be installed here; the message is one line for the user."""
+    """A client that cannot be installed here. The message is one line for the user."""
 
 
 def missing(*commands: str) -> str | None:
-    """Return why a test that needs these commands cannot run here; with `node`, its packages are needed too."""
+    """Return why a test that needs these commands cannot run here. With `node`, its packages are needed too."""
     for command in commands:
         if command == PLAYWRIGHT and find_spec(PLAYWRIGHT) is None:
             return "Playwright is not installed; make e2e installs it"
@@ -82,7 +82,7 @@ def _install_packages(packages: Sequence[str]) -> None:
 
 
 def run(command: Sequence[str], aim: str, folder: Path = ROOT) -> None:
-    """Run a command without its output; raises MissingClient with the line of its errors that names the cause."""
+    """Run a command without its output. Raise MissingClient with the line of its errors that names the cause."""
     variables = {**os.environ, "DEBIAN_FRONTEND": "noninteractive"}
     ran = subprocess.run(command, cwd=folder, capture_output=True, text=True, env=variables, check=False)
     if ran.returncode != 0:

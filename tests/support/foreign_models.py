@@ -1,4 +1,4 @@
-"""Tiny models of other toolkits with random weights, saved as published ones are; they need Transformers."""
+"""Tiny models of other toolkits with random weights, saved as published ones are. They need Transformers."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import json
 import shutil
 import warnings
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +16,7 @@ import sentencepiece
 import torch
 from onnx import GraphProto, ModelProto, helper
 from sentencepiece import sentencepiece_model_pb2 as spm
+from torch import Tensor
 
 from lingon.importers.files.tensors import DECODERS, ENCODER, SAFETENSORS
 from tests.support.repository import ROOT
@@ -48,22 +49,37 @@ def normal_pieces(content: bytes) -> list[str]:
     return [piece.piece for piece in model.pieces if piece.type == piece.NORMAL]
 
 
-def random_weights(model: Any, seed: int, *, ends: float) -> None:
-    """Set weights large enough for varied outputs that end: 0.3 on products, 0.15 on tables, 0.1 elsewhere.
+def usual_spread(name: str, parameter: Tensor) -> float:
+    """Return the spread of a parameter: 0.15 for tables, 0.3 for products, 0.1 for others."""
+    return 0.15 if "shared" in name or "embed" in name else 0.3 if parameter.dim() == 2 else 0.1
 
-    ends: added to the output bias of the end token, id 0
-    """
+
+@torch.no_grad()
+def draw_weights(model: Any, seed: int, spread: Callable[[str, Tensor], float] = usual_spread) -> torch.Generator:
+    """Draw weights large enough for varied outputs, and return the generator. A spread of 0 keeps a parameter."""
     random = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            spread = 0.15 if "shared" in name or "embed" in name else 0.3 if parameter.dim() == 2 else 0.1
-            noise = spread * torch.randn(parameter.shape, generator=random)
+    for name, parameter in model.named_parameters():
+        if width := spread(name, parameter):
+            noise = width * torch.randn(parameter.shape, generator=random)
             parameter.copy_(noise if parameter.dim() == 2 else parameter + noise)
-        model.final_logits_bias.normal_(0, 0.3, generator=random)
-        model.final_logits_bias[0, 0] += ends
-        start = model.config.decoder_start_token_id
-        for table in (model.model.encoder.embed_tokens, model.model.decoder.embed_tokens):
-            table.weight[start if start < len(table.weight) else -1] = 0
+    return random
+
+
+@torch.no_grad()
+def random_weights(model: Any, seed: int, *, ends: float) -> None:
+    """Draw the weights of a Marian model whose outputs end. ends: added to the output bias of the end token, id 0."""
+    random = draw_weights(model, seed)
+    model.final_logits_bias.normal_(0, 0.3, generator=random)
+    model.final_logits_bias[0, 0] += ends
+    start = model.config.decoder_start_token_id
+    for table in (model.model.encoder.embed_tokens, model.model.decoder.embed_tokens):
+        table.weight[start if start < len(table.weight) else -1] = 0
+
+
+@torch.no_grad()
+def point_to_end(norm: Any, row: Tensor, ends: float) -> None:
+    """Raise the logit of the end token by `ends`: the bias of the last norm points to its row of the output layer."""
+    norm.bias += ends * row / row.dot(row)
 
 
 def save_opus_mt(
@@ -114,7 +130,7 @@ def save_opus_mt(
 
 
 def _marian_config(sizes: tuple[int, int], *, separate: bool) -> dict[str, Any]:
-    """Return the configuration of a tiny model; sizes: of the source and of the target vocabulary."""
+    """Return the configuration of a tiny model. sizes: of the source and of the target vocabulary."""
     return {
         "vocab_size": sizes[0],
         "decoder_vocab_size": sizes[1],
@@ -134,14 +150,14 @@ def _marian_config(sizes: tuple[int, int], *, separate: bool) -> dict[str, Any]:
     }
 
 
-MBART_25_TARGET = 2  # place of de_DE in the list of the languages of mBART
+MBART_25_TARGET = 2  # index of de_DE in the list of the languages of mBART
 MULTILINGUAL = {"m2m_100": "M2M-100", "nllb": "NLLB-200", "mbart50": "mBART-50"}
 HEAD = ("<s>", "<pad>", "</s>", "<unk>")
 NLLB_CODES = ("deu_Latn", "eng_Latn", "fra_Latn", "zho_Hans", "zho_Hant")
 
 
 def save_multilingual(folder: Path, kind: str, *, seed: int = 1, ends: float = 4.0, pieces_of: str = "unigram") -> Path:
-    """Save a model of several languages with the files of a published one; kind: a key of MULTILINGUAL, or mbart25.
+    """Save a model of several languages with the files of a published one. kind: a key of MULTILINGUAL, or mbart25.
 
     pieces_of: the kind of the sentencepiece model
     """
@@ -156,14 +172,15 @@ def save_multilingual(folder: Path, kind: str, *, seed: int = 1, ends: float = 4
     rows = _write_vocabulary(folder, kind, [piece for piece in pieces if piece != "▁Tom"], len(pieces))
     torch.manual_seed(seed)
     built = _multilingual_model(kind, rows)
-    _spread(built, seed, ends)
+    draw_weights(built, seed)
+    point_to_end(built.model.decoder.layer_norm, built.model.shared.weight[2], ends)
     built.generation_config = GenerationConfig(num_beams=5, max_length=200)
     built.save_pretrained(folder)
     return folder
 
 
 def write_published_settings(folder: Path, kind: str) -> None:
-    """Write settings that published files of mBART have and new ones have not; the converter of CTranslate2 needs them.
+    """Write settings that published files of mBART have and new ones have not. The converter of CTranslate2 needs them.
 
     kind: mbart50 or mbart25
     """
@@ -175,7 +192,7 @@ def write_published_settings(folder: Path, kind: str) -> None:
 
 
 def _write_vocabulary(folder: Path, kind: str, dictionary: Sequence[str], pieces: int) -> int:
-    """Write the files of the tokenizer; return the number of rows of the model's table."""
+    """Write the files of the tokenizer, and return the number of rows of the model's table."""
     if kind == "m2m_100":
         from transformers.models.m2m_100.tokenization_m2m_100 import FAIRSEQ_LANGUAGE_CODES
 
@@ -233,18 +250,6 @@ def _multilingual_model(kind: str, rows: int) -> Any:
     return M2M100ForConditionalGeneration(M2M100Config(**values)).eval()
 
 
-def _spread(model: Any, seed: int, ends: float) -> None:
-    """Set weights as `random_weights` does; the last norm's bias points to the end token, which raises its logit."""
-    random = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            spread = 0.15 if "shared" in name or "embed" in name else 0.3 if parameter.dim() == 2 else 0.1
-            noise = spread * torch.randn(parameter.shape, generator=random)
-            parameter.copy_(noise if parameter.dim() == 2 else parameter + noise)
-        row = model.model.shared.weight[2]
-        model.model.decoder.layer_norm.bias += ends * row / row.dot(row)
-
-
 CODES = ("<2de>", "<2en>", "<2fr>")
 PREFIX = "translate English to {}: "
 SIZES = {"d_model": 32, "d_kv": 8, "d_ff": 64, "num_layers": 2, "num_decoder_layers": 2, "num_heads": 4}
@@ -267,7 +272,7 @@ KINDS: dict[str, dict[str, Any]] = {
 
 
 def save_t5(folder: Path, kind: str, *, seed: int = 1, ends: float = 3.0, **config: Any) -> Path:
-    """Save a model with the files of a published one; kind: a key of KINDS. ends: raises the logit of the end."""
+    """Save a model with the files of a published one. kind: a key of KINDS. ends: raises the logit of the end."""
     from transformers import (
         GenerationConfig,
         MT5Config,
@@ -289,7 +294,7 @@ def save_t5(folder: Path, kind: str, *, seed: int = 1, ends: float = 3.0, **conf
         model = MT5ForConditionalGeneration(MT5Config(**values)).eval()
     else:
         model = T5ForConditionalGeneration(T5Config(**values)).eval()
-    _spread_t5(model, seed, ends)
+    _draw_t5(model, seed, ends)
     model.generation_config = GenerationConfig(max_length=128)
     model.save_pretrained(folder)
     tokenizer = {
@@ -319,21 +324,20 @@ def _pieces(kind: str) -> bytes:
     return written.getvalue()
 
 
-def _spread_t5(model: Any, seed: int, ends: float) -> None:
-    """Set weights large enough for varied outputs that end; `ends` scales the row of the end in the output layer.
+def _draw_t5(model: Any, seed: int, ends: float) -> None:
+    """Draw weights for varied outputs that end. `ends` scales the row of the end token in the output layer.
 
-    RMSNorm has no bias by which its logit could be raised; a longer row is the largest logit more often.
+    RMSNorm has no bias by which its logit could be raised. A longer row has the largest logit more often.
     """
-    random = torch.Generator().manual_seed(seed)
+
+    def spread(name: str, parameter: Tensor) -> float:
+        width = 0.5 if "shared" in name or "lm_head" in name else 0.3 if parameter.dim() == 2 else 0.1
+        # Scores are not scaled, so that large queries would amplify the rounding of float32.
+        return float(width * model.config.d_kv**-0.5) if name.endswith(".q.weight") else width
+
+    draw_weights(model, seed, spread)
     with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            spread = 0.5 if "shared" in name or "lm_head" in name else 0.3 if parameter.dim() == 2 else 0.1
-            if name.endswith(".q.weight"):  # scores are not scaled: large ones amplify the rounding of float32
-                spread *= model.config.d_kv**-0.5
-            noise = spread * torch.randn(parameter.shape, generator=random)
-            parameter.copy_(noise if parameter.dim() == 2 else parameter + noise)
-        eos = model.config.eos_token_id
-        model.lm_head.weight[eos] *= ends
+        model.lm_head.weight[model.config.eos_token_id] *= ends
 
 
 LENGTH, OPSET = 5, 17
@@ -368,7 +372,7 @@ def merge(folder: Path) -> None:
 
 
 def save_beside(path: Path) -> Path:
-    """Save a graph with its weights in a file beside it; return that file."""
+    """Save a graph with its weights in a file beside it, and return that file."""
     model = onnx.load(path)
     data = path.with_name(f"{path.name}_data")
     onnx.save(model, path, save_as_external_data=True, location=data.name, size_threshold=0)
@@ -424,7 +428,9 @@ def save_fsmt(folder: Path, *, seed: int = 1, ends: float = 4.0, **config: Any) 
     (folder / "tokenizer_config.json").write_text(json.dumps(values), encoding="utf-8")
     torch.manual_seed(seed)
     model = FSMTForConditionalGeneration(FSMTConfig(**_config(), **sizes, **config)).eval()
-    _spread_fsmt(model, seed, ends)
+    draw_weights(model, seed, lambda name, parameter: 0.0 if "positions" in name else usual_spread(name, parameter))
+    decoder = model.model.decoder
+    point_to_end(decoder.layers[-1].final_layer_norm, decoder.embed_tokens.weight[2], ends)
     model.generation_config = GenerationConfig(num_beams=5, max_length=200)
     model.save_pretrained(folder)
     return folder
@@ -440,17 +446,3 @@ def _config() -> dict[str, Any]:
         "max_position_embeddings": 128,
         "forced_eos_token_id": None,
     }
-
-
-def _spread_fsmt(model: Any, seed: int, ends: float) -> None:
-    """Set weights for varied outputs that end: the bias of the last norm points to the row of the end token."""
-    random = torch.Generator().manual_seed(seed)
-    with torch.no_grad():
-        for name, parameter in model.named_parameters():
-            if "positions" in name:
-                continue
-            spread = 0.15 if "embed" in name else 0.3 if parameter.dim() == 2 else 0.1
-            noise = spread * torch.randn(parameter.shape, generator=random)
-            parameter.copy_(noise if parameter.dim() == 2 else parameter + noise)
-        row = model.model.decoder.embed_tokens.weight[2]
-        model.model.decoder.layers[-1].final_layer_norm.bias += ends * row / row.dot(row)

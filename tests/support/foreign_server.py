@@ -1,4 +1,4 @@
-"""A server as a user starts it, called by Node and h2load, and checks of what those clients got from it."""
+"""A server as a user starts it, called by Node and h2load, and checks of the answers to those clients."""
 
 from __future__ import annotations
 
@@ -56,9 +56,7 @@ class ForeignServer:
         return found[-1]
 
     def violations(self, outcomes: Sequence[Outcome]) -> list[str]:
-        """What is wrong with these requests: one without an end or with a wrong translation, one that the server knows
-        otherwise, a wrong counter.
-        """
+        """Return the faults of these requests: no end, a wrong translation, another log entry, a wrong counter."""
         scrape, calls = self.scrape(), self.process.calls()
         sent = {outcome.id for outcome in outcomes}
         translated = [
@@ -78,7 +76,7 @@ class ForeignServer:
 
 @contextmanager
 def foreign_server(folder: Path, **settings: Any) -> Iterator[ForeignServer]:
-    """Run a server on free ports until the block ends; settings: those of lingon.serving.settings."""
+    """Run a server on free ports until the block ends. settings: of lingon.serving.settings."""
     process = Server(
         folder=folder,
         model=ROOT / "models" / "en-de",
@@ -93,14 +91,14 @@ def foreign_server(folder: Path, **settings: Any) -> Iterator[ForeignServer]:
         process.kill()
 
 
-PATIENCE = 180  # seconds for all calls of a run; a call has a deadline of its own in the client
+PATIENCE = 180  # seconds for all calls of a run, of which each has a deadline in the client too
 
 
 @dataclass(frozen=True, slots=True)
 class NodeAnswer:
-    """How a call ended in Node.
+    """The end of a call in Node.
 
-    details: those of google.rpc.Status, by the names of their types
+    details: of google.rpc.Status, by the names of their types
     retry_after: the milliseconds of the trailer, None without one
     text: the deltas of a stream, joined
     """
@@ -129,8 +127,8 @@ def call(
     """Return a call for the client to make.
 
     name: its request id
-    due: seconds after the start; the two other times count from the call
-    options: those of decoding
+    due: seconds after the start. The two other times count from the call
+    options: of decoding
     """
     request = {"texts": texts, "options": {"beam_size": 1, **options}}
     times = {"due": due, "deadline": deadline, "cancel_after": cancel_after}
@@ -138,7 +136,7 @@ def call(
 
 
 def make_calls(address: str, calls: Sequence[Mapping[str, Any]], **channel: Any) -> list[NodeAnswer]:
-    """Make calls on one channel; channel: options of grpc-js, with underscores after the first dot."""
+    """Make calls on one channel. channel: options of grpc-js, with underscores after the first dot."""
     options = {f"grpc.{name}": value for name, value in channel.items()}
     found = []
     for values in _run("calls.js", {"address": address, "channel": options, "calls": calls}):
@@ -151,19 +149,19 @@ def make_calls(address: str, calls: Sequence[Mapping[str, Any]], **channel: Any)
 def http_request(
     protocol: str, path: str, body: bytes = b"", *, method: str = "POST", headers: Mapping[str, str] | None = None
 ) -> dict[str, Any]:
-    """Return a request for Node's own clients to send; protocol: h1 or h2."""
+    """Return a request for Node's own clients to send. protocol: h1 or h2."""
     usual = {":method": method, ":path": path, "content-type": "application/grpc"}
     usual |= {"te": "trailers"} if protocol == "h2" else {}
     return {"protocol": protocol, "headers": {**usual, **(headers or {})}, "body": b64encode(body).decode()}
 
 
 def send_requests(address: str, requests: Sequence[Mapping[str, Any]]) -> list[dict[str, Any]]:
-    """Send HTTP requests one after the other; returns how each ended, see tests/foreign/node/transport.js."""
+    """Send HTTP requests one after the other, and return how each ended, see tests/foreign/node/transport.js."""
     return _run("transport.js", {"address": address, "requests": requests})
 
 
 def ping(address: str, seconds: float, count: int) -> dict[str, Any]:
-    """Ping on an idle connection, a ping every some seconds; returns the answers and why the server closed it."""
+    """Ping on an idle connection every few seconds, and return the answers and why the server closed it."""
     (found,) = _run("pings.js", {}, address, str(seconds), str(count))
     return found
 
@@ -192,7 +190,7 @@ RUN_SECONDS = 120  # seconds for a run
 
 @dataclass(frozen=True, slots=True)
 class LoadCount:
-    """What h2load counted.
+    """The counts of h2load.
 
     failed: requests that failed, broke off or had no answer in time
     ok: answers with HTTP status 200; data: bytes of their bodies, without frames and headers

@@ -101,7 +101,7 @@ def step_stack(weights: NamedArrays, settings: Any, inputs: Array, states: list[
 
 
 def rnnenc(weights: NamedArrays, settings: Any, source: list[int], target: list[int]) -> Array:
-    """Return the logits (target_length, vocab) of RNNenc; source ends with EOS, target begins with BOS."""
+    """Return the logits (target_length, vocab) of RNNenc. The source ends with EOS, the target begins with BOS."""
     if settings.reverse_source:
         source = [*source[:-1][::-1], source[-1]]
     _, states = read_stack(weights, settings, embedded(weights, "source", source))

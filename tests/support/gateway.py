@@ -23,7 +23,7 @@ ENGLISH, GERMAN = (
     (ROOT / "tests" / "data" / f"tatoeba.{tag}").read_text(encoding="utf-8").splitlines() for tag in ("en", "de")
 )
 KNOWS_LANGUAGES = {"files": {PROFILES: profile(ENGLISH) + profile(GERMAN)}}
-"""A bundle from English to German that tells the two apart."""
+"""A bundle from English to German that distinguishes the two."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +41,7 @@ class WholeReply:
 
 @dataclass(frozen=True, slots=True)
 class Gateway:
-    """A running gateway; the echo engine translates a text into itself."""
+    """A running gateway, whose echo engine translates a text into itself."""
 
     server: RunningServer
     port: int
@@ -64,7 +64,7 @@ class Gateway:
         return await self.send("POST", path, json.dumps(content).encode(), "application/json", headers)
 
     async def form(self, path: str, fields: Any, headers: Mapping[str, str] | None = None) -> WholeReply:
-        """Send a form; a field with a list is sent several times."""
+        """Send a form. A field with a list is sent several times."""
         content = urlencode(fields, doseq=True).encode()
         return await self.send("POST", path, content, "application/x-www-form-urlencoded", headers)
 
@@ -88,7 +88,7 @@ def send(port: int, method: str, path: str, body: bytes, kind: str, headers: Map
 
 @asynccontextmanager
 async def gateway(runner: EchoRunner | None = None, **settings: Any) -> AsyncIterator[Gateway]:
-    """Run a server with the HTTP APIs; settings: of the server."""
+    """Run a server with the HTTP APIs. settings: of the server."""
     settings = {"bundles": (KNOWS_LANGUAGES,), "http_port": 0, **settings}
     async with running(runner, **settings) as server:
         yield Gateway(server, server.server.http_port)
@@ -112,7 +112,7 @@ BUNDLES = tuple(
     }
     for name, texts, others in (("de-en", GERMAN, ENGLISH), ("en-fr", ENGLISH, FRENCH))
 )
-"""Both models, which tell the languages apart."""
+"""Both models, which distinguish the languages."""
 
 
 class Dictionary(EchoRunner):
@@ -131,7 +131,7 @@ def says(sentences: dict[str, str]) -> Callable[[list[int]], list[int]]:
 
 
 class TwoModels(Loader):
-    """Loads a dictionary for each model."""
+    """A loader of a dictionary for each model."""
 
     def __init__(self, *rest: Any) -> None:
         super().__init__(*rest)

@@ -35,7 +35,7 @@ ALPHABETS: dict[str, Sequence[str]] = {
         "<k>x</k>", "<s>x</s>", "1234", "http://a/",
     ),
 }  # fmt: skip
-"""Tokens by format; those of XML are well-formed each."""
+"""Tokens by format. Each of XML is well-formed."""
 
 ELEMENTS = {
     "plain": (("(", ")"), ("“", "”"), ("{a, plural, one {", "}}"), ("{", "}"), ("<a>", "</a>")),
@@ -48,7 +48,7 @@ ELEMENTS = {
         ("<b translate='yes'>", "</b>"),
     ),
 }  # fmt: skip
-"""What may be nested, by format: what opens and what closes it."""
+"""Pairs that may be nested, by format: the opening and the closing text."""
 
 
 FOUND = {
@@ -77,7 +77,7 @@ class TextPattern:
 
 
 def text_patterns(kind: str, seed: int) -> Iterator[TextPattern]:
-    """Yield those of FOUND, then patterns without end; kind: of ALPHABETS."""
+    """Yield those of FOUND, then patterns without end. kind: of ALPHABETS."""
     yield from (TextPattern("", (unit, "", ""), "") for unit in FOUND[kind])
     chance = random.Random(f"{kind} {seed}")
 
@@ -325,7 +325,7 @@ CELLS_OF_TABLES = [
 
 MEMSOURCE = 'xmlns:m="http://www.memsource.com/mxlf/2.0"'
 TUV = '<tuv xml:lang="en"><seg>{}</seg></tuv>'
-LEAST_BYTES, MOST_BYTES = 4_000, 512_000  # of what is repeated
+LEAST_BYTES, MOST_BYTES = 4_000, 512_000  # of the repeated text
 EVENTS = "[Events]\nFormat: Start, End, Style, Text\nDialogue: 0:00:01.00,0:00:02.00,a,"
 NUMBER = "#"  # in a token: a number that is new each time
 Wrap = Callable[[str], bytes]
@@ -337,9 +337,9 @@ class Family:
 
     suffix: of the file
     place: in words
-    wrap: makes a file of what is in the place
+    wrap: makes a file of the text in the place
     tokens: that patterns are made of
-    frames: what may be around a pattern, several times
+    frames: texts that may be around a pattern, several times
     """
 
     suffix: str
@@ -371,7 +371,7 @@ class HostilePattern:
 
 
 def patterns(seed: int, suffix: str = "") -> Iterator[HostilePattern]:
-    """Yield patterns without end, of each family in turn; suffix: of their files, all if it is empty."""
+    """Yield patterns without end, of each family in turn. suffix: of their files, all if it is empty."""
     choices = random.Random(seed)
     families = [family for family in FAMILIES if suffix in ("", family.suffix)]
     while True:
@@ -390,7 +390,7 @@ def _some(choices: random.Random, tokens: Sequence[str], least: int, most: int) 
 
 
 def growth(pattern: HostilePattern, worth: float) -> Growth:
-    """Return how the time of all that is done with a file grows; worth: see `growth_of`."""
+    """Return the growth of the time of all work on a file. worth: see `growth_of`."""
 
     def prepare(size: int) -> MeasuredWork:
         return partial(_read_and_write, f"a{pattern.family.suffix}", pattern.content(size))
@@ -447,7 +447,7 @@ def _book(name: str, frame: str) -> Wrap:
 
 
 def _xlsx(name: str, frame: str) -> Wrap:
-    """Return what makes a workbook; name: of the file with the pattern, frame: around it."""
+    """Return what makes a workbook. name: of the file with the pattern, frame: around it."""
     files = {
         "workbook": '<workbook a="b"><calcPr a="b"/></workbook>',
         "sharedStrings": '<sst a="b"><si><t>Tom</t></si></sst>',
@@ -466,7 +466,7 @@ def _text(frame: str) -> Wrap:
 
 
 def _places(suffix: str, wrap: Callable[[str], bytes], element: str, text: str) -> list[Family]:
-    """Return the places that XML has beside elements; element: an empty one, text: around a text."""
+    """Return the places that XML has beside elements. element: an empty one, text: around a text."""
     begin, end = text.split("{}")
     whole = f"{begin}Tom{end}"
     return [

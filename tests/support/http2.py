@@ -36,7 +36,7 @@ def call_headers(path: str, **others: str) -> list[tuple[str, str]]:
 
 
 def opening(window: int | None = None) -> bytes:
-    """Return the connection preface; window: the initial flow-control window in bytes, by default that of HTTP/2."""
+    """Return the connection preface. window: the initial flow-control window in bytes, by default that of HTTP/2."""
     ours = b"" if window is None else INITIAL_WINDOW_SIZE.to_bytes(2, "big") + window.to_bytes(4, "big")
     return PREFACE + frame(SETTINGS, 0, 0, ours)
 
@@ -97,12 +97,12 @@ def _text(text: str) -> bytes:
     return bytes([*digits, rest]) + raw
 
 
-WINDOW = 65_535  # bytes; the initial window of HTTP/2
+WINDOW = 65_535  # bytes, the initial window of HTTP/2
 MAX_FRAME = 16_384  # bytes
 
 
 class HalfCall:
-    """A connection with one call that has sent its headers; `pump` sends the request as far as the server lets it.
+    """A connection with one call that has sent its headers. `pump` sends as much of the request as the server allows.
 
     ended: whether the server ended the call; status: its grpc-status, if that is a literal header
     """
@@ -117,7 +117,7 @@ class HalfCall:
         self._stream = self._connection = self._initial = WINDOW
 
     def pump(self) -> None:
-        """Read what has arrived, then send as much of the request as the windows allow."""
+        """Read the arrived bytes, then send as much of the request as the windows allow."""
         self._read()
         while not self.ended and (size := min(len(self.rest), self._stream, self._connection, MAX_FRAME)) > 0:
             try:
@@ -199,7 +199,7 @@ def pump_all(calls: Sequence[HalfCall], seconds: float) -> None:
 
 
 def get(port: int, path: str) -> tuple[int, str]:
-    """Status and body of the HTTP endpoint."""
+    """Return status and body of the HTTP endpoint."""
     try:
         with urlopen(f"http://127.0.0.1:{port}{path}", timeout=10) as reply:
             return reply.status, reply.read().decode()

@@ -1,7 +1,7 @@
 """The beam search of Marian over the logits of a model of Lingon, for comparison with Marian's engine.
 
 It is written after src/translator/beam_search.cpp and history.h of Marian. A translation that ends leaves its beam, so
-that the beam gets narrower, and the search goes on until no beam is left.
+that the beam gets narrower, and the search continues until no beam is left.
 """
 
 from __future__ import annotations
@@ -35,7 +35,7 @@ def marian_beam(
     candidates: Collection[int] | None = None,
     factor: float = 2.0,
 ) -> list[int]:
-    """Return the best translation in tokens, without the end token; scores are divided by the length.
+    """Return the best translation in tokens, without the end token. Scores are divided by the length.
 
     candidates: target tokens of the shortlist; None for all
     factor: bound of a translation in lengths of its source, the end tokens counted

@@ -69,7 +69,7 @@ class Marian:
 
     @classmethod
     def random(cls, rows: tuple[int, int], seed: int, ends: float, **changed: Any) -> Marian:
-        """Return a model with random weights; rows: of the two tables; ends: added to the bias of the end token."""
+        """Return a model with random weights. rows: of the two tables; ends: added to the bias of the end token."""
         model, random = cls({**OPTIONS, **changed}), np.random.default_rng(seed)
         dim, ffn = model.options["dim-emb"], model.options["transformer-dim-ffn"]
 
@@ -356,7 +356,7 @@ SETTINGS = ImportSettings(languages=(["en"], ["de"]))
 
 @dataclass(frozen=True, slots=True)
 class MarianForm:
-    """What a model is made of.
+    """The parts of a model.
 
     options: of Marian, where they are not those of `marian_models.OPTIONS`
     ends: what is added to the bias of the end token, so that translations end
@@ -430,7 +430,7 @@ class MarianFiles:
 
 
 def written(form: MarianForm, folder: Path) -> tuple[Marian, MarianFiles]:
-    """Write a model in float32; return it and its files."""
+    """Write a model in float32, and return it and its files."""
     folder.mkdir(parents=True)
     vocabularies = _write_vocabularies(folder, two=form.two)
     rows = [len(names_of(path.read_bytes())) for path in vocabularies]

@@ -31,7 +31,7 @@ class Mutant:
     """A mistake of an exporter.
 
     graphs: the graph files that have it
-    gates: those that must refuse it
+    gates: that must refuse it
     """
 
     name: str
@@ -41,7 +41,7 @@ class Mutant:
     precisions: tuple[str, ...] = ALL
 
     def apply(self, files: Mapping[str, bytes]) -> dict[str, bytes]:
-        """Return graph files by name with the mistake in those that have it."""
+        """Return graph files by name, with the mistake in the files of this mutant."""
         return {
             name: _edited(content, self.edit) if name in self.graphs else content for name, content in files.items()
         }
@@ -79,236 +79,6 @@ def _before(
     index = next(index for index, node in enumerate(graph.node) if node is reader or node == reader)
     graph.node.insert(index, made)
     graph.node[index + 1].input[position] = output
-
-
-def _stacked(graph: onnx.GraphProto, output: str) -> onnx.NodeProto:
-    """Return the node that stacks the layers of an attention output."""
-    node = _writer(graph, output)
-    while node.op_type != "Concat":
-        node = _writer(graph, node.input[0])
-    return node
-
-
-def _layers_reversed(output: str) -> GraphEdit:
-    def edit(graph: onnx.GraphProto) -> None:
-        stacked = _stacked(graph, output)
-        stacked.input[:] = list(reversed(stacked.input))
-
-    return edit
-
-
-def _heads_swapped_in_output(graph: onnx.GraphProto) -> None:
-    node = _writer(graph, names.CROSS_ATTENTION)
-    _before(graph, node, 0, "Gather", _constant(graph, np.array([1, 0, 2, 3])), axis=2)
-
-
-def _heads_swapped_in_memory(graph: onnx.GraphProto) -> None:
-    node = next(node for node in _nodes(graph, "MatMul") if "memory.1.key" in node.input)
-    _before(graph, node, 1, "Gather", _constant(graph, np.array([1, 0, 2, 3])), axis=1)
-
-
-def _causal_mask_turned(graph: onnx.GraphProto) -> None:
-    (node,) = _nodes(graph, "LessOrEqual")
-    node.op_type = "GreaterOrEqual"
-
-
-def _causal_mask_off(graph: onnx.GraphProto) -> None:
-    (node,) = _nodes(graph, "LessOrEqual")
-    node.input[1] = node.input[0]
-
-
-def _padding_mask_off(graph: onnx.GraphProto) -> None:
-    (node,) = _nodes(graph, "Less")
-    node.input[1] = _constant(graph, np.full((1, 1, 1, 1), 2**30))
-
-
-def _query_not_scaled(graph: onnx.GraphProto) -> None:
-    node = [node for node in _nodes(graph, "Mul") if _writer_kind(graph, node.input[0]) == "Transpose"][-1]
-    scale = next(each for each in graph.initializer if each.name == node.input[1])
-    node.input[1] = _constant(graph, np.ones_like(numpy_helper.to_array(scale)))
-
-
-def _writer_kind(graph: onnx.GraphProto, value: str) -> str:
-    return next((node.op_type for node in graph.node if value in node.output), "")
-
-
-def _step_not_scaled(graph: onnx.GraphProto) -> None:
-    node = next(node for node in graph.node if node.op_type in ("GroupQueryAttention", "FusedMatMul"))
-    next(each for each in node.attribute if each.name in ("scale", "alpha")).f = 1.0
-
-
-def _new_position_hidden(graph: onnx.GraphProto) -> None:
-    (node,) = _nodes(graph, "LessOrEqual")
-    node.op_type = "Less"
-
-
-def _written_by_another_head(graph: onnx.GraphProto) -> None:
-    node = _writer(graph, names.present_name("self.1.value"))
-    _before(graph, node, 2, "Gather", _constant(graph, np.array([1, 0, 2, 3])), axis=1)
-
-
-def _values_of_keys(graph: onnx.GraphProto) -> None:
-    one, other = (_writer(graph, names.present_name(f"self.0.{kind}")) for kind in ("key", "value"))
-    one.input[2], other.input[2] = other.input[2], one.input[2]
-
-
-def _positions_off_by_one(graph: onnx.GraphProto) -> None:
-    """Of the target, whose positions the last table lookup reads; -1 is the last row of the table."""
-    node = [node for node in _nodes(graph, "Gather") if node.input[0] == "position_table"][-1]
-    _before(graph, node, 1, "Sub", _constant(graph, np.array(1)))
-
-
-def _norms(graph: onnx.GraphProto) -> list[tuple[onnx.NodeProto, int]]:
-    """Return the norms in their order, and the position of the gain among the inputs of each; its shift is next."""
-    positions = {"LayerNormalization": 1, "SkipLayerNormalization": 2}
-    return [(node, positions[node.op_type]) for node in graph.node if node.op_type in positions]
-
-
-def _final_norm_of_a_layer(graph: onnx.GraphProto) -> None:
-    (first, position), *_, (last, target) = _norms(graph)
-    last.input[target], last.input[target + 1] = first.input[position], first.input[position + 1]
-
-
-def _final_norm_missing(graph: onnx.GraphProto) -> None:
-    *_, (last, _) = _norms(graph)
-    if last.op_type == "SkipLayerNormalization":  # of a product, a residual, gain, shift, and the bias of the product
-        _before(graph, last, 1, "Add", last.input[4])
-        last.op_type, last.domain = "Add", ""
-        del last.input[2:], last.output[1:], last.attribute[:]
-        return
-    for node in graph.node:
-        node.input[:] = [last.input[0] if value == last.output[0] else value for value in node.input]
-
-
-def _tied_weights_transposed(graph: onnx.GraphProto) -> None:
-    """The output layer has as many pieces as dimensions."""
-    products = [*_nodes(graph, "Gemm"), *_nodes(graph, "MatMulIntegerToFloat")]
-    node = next(
-        node for node in products if any(value.startswith(("pieces", "output.columns")) for value in node.input)
-    )
-    if node.op_type == "Gemm":
-        next(each for each in node.attribute if each.name == "transB").i = 0
-    else:
-        _before(graph, node, 1, "Transpose")
-
-
-def _scaled_input(product: str, position: int) -> GraphEdit:
-    """Make an input of an 8-bit product a tenth larger: 2, the scale of the activations, or 3, those of the weights."""
-
-    def edit(graph: onnx.GraphProto) -> None:
-        node = next(node for node in _nodes(graph, "MatMulIntegerToFloat") if node.input[1] == f"{product}.columns")
-        _before(graph, node, position, "Mul", _constant(graph, np.array(1.1, np.float32)))
-
-    return edit
-
-
-def _forbidden_pieces_allowed(graph: onnx.GraphProto) -> None:
-    products = [*_nodes(graph, "Gemm"), *_nodes(graph, "MatMulIntegerToFloat")]
-    node = next(node for node in products if any(value.startswith("output.bias") for value in node.input))
-    position = next(position for position, value in enumerate(node.input) if value.startswith("output.bias"))
-    _before(graph, node, position, "Sub", node.input[position])
-
-
-def _labels_off_by_one(graph: onnx.GraphProto) -> None:
-    """The label of a token is that of the next one, and the last row has the first label."""
-    node = next(node for node in _nodes(graph, "Reshape") if node.input[0] == names.LABELS)
-    ends = [_constant(graph, np.array([value])) for value in (1, 2**31, 0)]
-    _before(graph, node, 0, "Slice", ends[0], ends[1], ends[0])
-    shifted = next(node for node in graph.node if node.op_type == "Slice" and node.input[0] == names.LABELS)
-    first = helper.make_node("Slice", [names.LABELS, ends[2], ends[0], ends[0]], ["mutant.first"])
-    joined = helper.make_node("Concat", ["mutant.rest", "mutant.first"], [shifted.output[0]], axis=1)
-    shifted.output[0] = "mutant.rest"
-    index = next(index for index, node in enumerate(graph.node) if node.output[0] == "mutant.rest")
-    graph.node.insert(index + 1, joined)
-    graph.node.insert(index, first)
-
-
-def _renamed(one: str, other: str) -> GraphEdit:
-    """Exchange two inputs of a graph, in all nodes that read them."""
-
-    def edit(graph: onnx.GraphProto) -> None:
-        exchanged = {one: other, other: one}
-        for node in graph.node:
-            node.input[:] = [exchanged.get(value, value) for value in node.input]
-
-    return edit
-
-
-def _memory_of_wrong_layer(graph: onnx.GraphProto) -> None:
-    one, other = (_writer(graph, f"memory.{layer}.value") for layer in (0, 1))
-    one.input[0], other.input[0] = other.input[0], one.input[0]
-
-
-def _logits_of_another_temperature(graph: onnx.GraphProto) -> None:
-    """The logits that sampling reads; the candidates are right."""
-    node = _writer(graph, names.LOGITS)
-    node.output[0] = "mutant.logits"
-    for each in graph.node:
-        each.input[:] = ["mutant.logits" if value == names.LOGITS else value for value in each.input]
-    graph.node.append(helper.make_node("Add", ["mutant.logits", "mutant.logits"], [names.LOGITS]))
-
-
-def _shortlist_off(graph: onnx.GraphProto) -> None:
-    """Every sentence chooses among the pieces of all sentences of its batch."""
-    node = next(node for node in _nodes(graph, "Where") if len(node.input) == 3 and _masks_allowed(graph, node))
-    node.input[0] = _constant(graph, np.array(True))
-
-
-def _masks_allowed(graph: onnx.GraphProto, node: onnx.NodeProto) -> bool:
-    return any(names.ALLOWED in each.input for each in graph.node if node.input[0] in each.output)
-
-
-def _pieces_not_mapped(graph: onnx.GraphProto) -> None:
-    """The candidates are positions on the list of pieces, not the pieces at these positions."""
-    node = _writer(graph, names.CANDIDATE_IDS)
-    node.op_type, node.input[:] = "Identity", [node.input[1]]
-
-
-MUTANTS = [
-    Mutant("cross-attention layers reversed", IN_SCORER, _layers_reversed(names.CROSS_ATTENTION), ("attention",)),
-    Mutant("decoder attention layers reversed", IN_SCORER, _layers_reversed(names.DECODER_ATTENTION), ("attention",)),
-    Mutant("encoder attention layers reversed", IN_SCORER, _layers_reversed(names.ENCODER_ATTENTION), ("attention",)),
-    Mutant("heads swapped in the output", IN_SCORER, _heads_swapped_in_output, ("attention",)),
-    Mutant("heads swapped in the memory", IN_DECODER, _heads_swapped_in_memory, ("scores",)),
-    Mutant("causal mask turned round", IN_SCORER, _causal_mask_turned, ("attention", "scores")),
-    Mutant("causal mask off", IN_SCORER, _causal_mask_off, ("attention", "scores")),
-    Mutant("padding mask off in the scorer", IN_SCORER, _padding_mask_off, ("attention", "scores")),
-    Mutant("padding mask off in the encoder", IN_ENCODER, _padding_mask_off, ("scores",)),
-    Mutant("padding mask off in a step", IN_DECODER, _padding_mask_off, ("scores",)),
-    Mutant("scale missing in the scorer", IN_SCORER, _query_not_scaled, ("attention", "scores")),
-    Mutant("scale missing in a step", IN_DECODER, _step_not_scaled, ("scores",)),
-    Mutant("mask of a step turned round", IN_DECODER, _causal_mask_turned, ("scores",), SCATTERED),
-    Mutant("mask of a step off by one", IN_DECODER, _new_position_hidden, ("scores",), SCATTERED),
-    Mutant("values written by another head", IN_DECODER, _written_by_another_head, ("scores",), SCATTERED),
-    Mutant("keys in the cache of values", IN_DECODER, _values_of_keys, ("scores",), SCATTERED),
-    Mutant("positions off by one in the scorer", IN_SCORER, _positions_off_by_one, ("attention", "scores")),
-    Mutant("positions off by one in a step", IN_DECODER, _positions_off_by_one, ("scores",)),
-    Mutant("final norm of a layer in the scorer", IN_SCORER, _final_norm_of_a_layer, ("scores",)),
-    Mutant("final norm of a layer in both", IN_SCORER + IN_DECODER, _final_norm_of_a_layer, ("tensors",)),
-    Mutant("final norm missing in both", IN_SCORER + IN_DECODER, _final_norm_missing, ("tensors",)),
-    Mutant("tied weights transposed", IN_SCORER + IN_DECODER, _tied_weights_transposed, ("tensors",)),
-    *(
-        Mutant(f"int8 scale of {product}", graphs, _scaled_input(product, position), gates, ("int8",))
-        for product, position, graphs, gates in (
-            ("output", 2, IN_SCORER + IN_DECODER, ("emulation",)),
-            ("decoder.1.cross.query", 3, IN_SCORER + IN_DECODER, ("emulation",)),
-            ("memory", 3, IN_SCORER + IN_ENCODER, ("emulation",)),
-            ("encoder.0.feed_forward.outer", 2, IN_SCORER + IN_ENCODER, ("emulation",)),
-            ("decoder.0.feed_forward.inner", 2, IN_DECODER, ("scores", "emulation")),
-        )
-    ),
-    Mutant("forbidden pieces allowed", IN_SCORER + IN_DECODER, _forbidden_pieces_allowed, ("tensors",), FLOAT),
-    Mutant("labels off by one", IN_SCORER, _labels_off_by_one, ("tensors", "scores")),
-    Mutant("cache of another layer", IN_DECODER, _renamed("past.self.0.key", "past.self.1.key"), ("scores",)),
-    Mutant("memory of another layer", IN_ENCODER, _memory_of_wrong_layer, ("scores",)),
-    Mutant("logits of another temperature", IN_DECODER, _logits_of_another_temperature, ("tensors",)),
-    Mutant("shortlist off", IN_SHORTLIST, _shortlist_off, ("shortlist",), ("fp32", "int8")),
-    Mutant("pieces of the shortlist not mapped", IN_SHORTLIST, _pieces_not_mapped, ("shortlist",), ("fp32", "int8")),
-]
-
-
-BOTH = (DECODER, SCORER)  # the decoder step is in both
-READ = (ENCODER, SCORER)  # the encoder is in both
 
 
 def _parts(graph: onnx.GraphProto) -> Iterator[onnx.GraphProto]:
@@ -349,7 +119,7 @@ def _pass(part: onnx.GraphProto, position: int) -> None:
 
 
 def _insert_before(kind: str, value: float | None = None) -> Callable[[onnx.GraphProto, int], None]:
-    """Put a node before the first input of a node; value: its second input, of the type of positions."""
+    """Put a node before the first input of a node. value: its second input, of the type of positions."""
 
     def change(part: onnx.GraphProto, position: int) -> None:
         node, inputs = part.node[position], [part.node[position].input[0]]
@@ -366,6 +136,228 @@ def _insert_before(kind: str, value: float | None = None) -> Callable[[onnx.Grap
 def _always_visible(part: onnx.GraphProto, position: int) -> None:
     part.initializer.append(numpy_helper.from_array(np.array(2**30), "mutant.length"))
     part.node[position].input[1] = "mutant.length"
+
+
+def _exchanged(one: str, other: str) -> GraphEdit:
+    """Exchange two states of a step, in all nodes that read them."""
+
+    def edit(graph: onnx.GraphProto) -> None:
+        names = {past_name(one): past_name(other), past_name(other): past_name(one)}
+        for node in graph.node:
+            node.input[:] = [names.get(value, value) for value in node.input]
+
+    return edit
+
+
+def _stacked(graph: onnx.GraphProto, output: str) -> onnx.NodeProto:
+    """Return the node that stacks the layers of an attention output."""
+    node = _writer(graph, output)
+    while node.op_type != "Concat":
+        node = _writer(graph, node.input[0])
+    return node
+
+
+def _layers_reversed(output: str) -> GraphEdit:
+    def edit(graph: onnx.GraphProto) -> None:
+        stacked = _stacked(graph, output)
+        stacked.input[:] = list(reversed(stacked.input))
+
+    return edit
+
+
+def _heads_swapped_in_output(graph: onnx.GraphProto) -> None:
+    node = _writer(graph, names.CROSS_ATTENTION)
+    _before(graph, node, 0, "Gather", _constant(graph, np.array([1, 0, 2, 3])), axis=2)
+
+
+def _heads_swapped_in_memory(graph: onnx.GraphProto) -> None:
+    node = next(node for node in _nodes(graph, "MatMul") if "memory.1.key" in node.input)
+    _before(graph, node, 1, "Gather", _constant(graph, np.array([1, 0, 2, 3])), axis=1)
+
+
+def _causal_mask_off(graph: onnx.GraphProto) -> None:
+    (node,) = _nodes(graph, "LessOrEqual")
+    node.input[1] = node.input[0]
+
+
+def _query_not_scaled(graph: onnx.GraphProto) -> None:
+    node = [node for node in _nodes(graph, "Mul") if _writer_kind(graph, node.input[0]) == "Transpose"][-1]
+    scale = next(each for each in graph.initializer if each.name == node.input[1])
+    node.input[1] = _constant(graph, np.ones_like(numpy_helper.to_array(scale)))
+
+
+def _writer_kind(graph: onnx.GraphProto, value: str) -> str:
+    return next((node.op_type for node in graph.node if value in node.output), "")
+
+
+def _step_not_scaled(graph: onnx.GraphProto) -> None:
+    node = next(node for node in graph.node if node.op_type in ("GroupQueryAttention", "FusedMatMul"))
+    next(each for each in node.attribute if each.name in ("scale", "alpha")).f = 1.0
+
+
+def _written_by_another_head(graph: onnx.GraphProto) -> None:
+    node = _writer(graph, names.present_name("self.1.value"))
+    _before(graph, node, 2, "Gather", _constant(graph, np.array([1, 0, 2, 3])), axis=1)
+
+
+def _values_of_keys(graph: onnx.GraphProto) -> None:
+    one, other = (_writer(graph, names.present_name(f"self.0.{kind}")) for kind in ("key", "value"))
+    one.input[2], other.input[2] = other.input[2], one.input[2]
+
+
+def _positions_off_by_one(graph: onnx.GraphProto) -> None:
+    """Shift the positions of the target, which the last table lookup reads. -1 is the last row of the table."""
+    node = [node for node in _nodes(graph, "Gather") if node.input[0] == "position_table"][-1]
+    _before(graph, node, 1, "Sub", _constant(graph, np.array(1)))
+
+
+def _norms(graph: onnx.GraphProto) -> list[tuple[onnx.NodeProto, int]]:
+    """Return the norms in their order, and the position of the gain among the inputs of each. Its shift is next."""
+    positions = {"LayerNormalization": 1, "SkipLayerNormalization": 2}
+    return [(node, positions[node.op_type]) for node in graph.node if node.op_type in positions]
+
+
+def _final_norm_of_a_layer(graph: onnx.GraphProto) -> None:
+    (first, position), *_, (last, target) = _norms(graph)
+    last.input[target], last.input[target + 1] = first.input[position], first.input[position + 1]
+
+
+def _final_norm_missing(graph: onnx.GraphProto) -> None:
+    *_, (last, _) = _norms(graph)
+    if last.op_type == "SkipLayerNormalization":  # of a product, a residual, gain, shift, and the bias of the product
+        _before(graph, last, 1, "Add", last.input[4])
+        last.op_type, last.domain = "Add", ""
+        del last.input[2:], last.output[1:], last.attribute[:]
+        return
+    for node in graph.node:
+        node.input[:] = [last.input[0] if value == last.output[0] else value for value in node.input]
+
+
+def _tied_weights_transposed(graph: onnx.GraphProto) -> None:
+    """Transpose the output layer, which has as many pieces as dimensions."""
+    products = [*_nodes(graph, "Gemm"), *_nodes(graph, "MatMulIntegerToFloat")]
+    node = next(
+        node for node in products if any(value.startswith(("pieces", "output.columns")) for value in node.input)
+    )
+    if node.op_type == "Gemm":
+        next(each for each in node.attribute if each.name == "transB").i = 0
+    else:
+        _before(graph, node, 1, "Transpose")
+
+
+def _scaled_input(product: str, position: int) -> GraphEdit:
+    """Make an input of an 8-bit product a tenth larger. position: 2, of the activations, or 3, of the weights."""
+
+    def edit(graph: onnx.GraphProto) -> None:
+        node = next(node for node in _nodes(graph, "MatMulIntegerToFloat") if node.input[1] == f"{product}.columns")
+        _before(graph, node, position, "Mul", _constant(graph, np.array(1.1, np.float32)))
+
+    return edit
+
+
+def _forbidden_pieces_allowed(graph: onnx.GraphProto) -> None:
+    products = [*_nodes(graph, "Gemm"), *_nodes(graph, "MatMulIntegerToFloat")]
+    node = next(node for node in products if any(value.startswith("output.bias") for value in node.input))
+    position = next(position for position, value in enumerate(node.input) if value.startswith("output.bias"))
+    _before(graph, node, position, "Sub", node.input[position])
+
+
+def _labels_off_by_one(graph: onnx.GraphProto) -> None:
+    """Give a token the label of the next one, and the last row the first label."""
+    node = next(node for node in _nodes(graph, "Reshape") if node.input[0] == names.LABELS)
+    ends = [_constant(graph, np.array([value])) for value in (1, 2**31, 0)]
+    _before(graph, node, 0, "Slice", ends[0], ends[1], ends[0])
+    shifted = next(node for node in graph.node if node.op_type == "Slice" and node.input[0] == names.LABELS)
+    first = helper.make_node("Slice", [names.LABELS, ends[2], ends[0], ends[0]], ["mutant.first"])
+    joined = helper.make_node("Concat", ["mutant.rest", "mutant.first"], [shifted.output[0]], axis=1)
+    shifted.output[0] = "mutant.rest"
+    index = next(index for index, node in enumerate(graph.node) if node.output[0] == "mutant.rest")
+    graph.node.insert(index + 1, joined)
+    graph.node.insert(index, first)
+
+
+def _memory_of_wrong_layer(graph: onnx.GraphProto) -> None:
+    one, other = (_writer(graph, f"memory.{layer}.value") for layer in (0, 1))
+    one.input[0], other.input[0] = other.input[0], one.input[0]
+
+
+def _logits_of_another_temperature(graph: onnx.GraphProto) -> None:
+    """Double the logits that sampling reads. The candidates are right."""
+    node = _writer(graph, names.LOGITS)
+    node.output[0] = "mutant.logits"
+    for each in graph.node:
+        each.input[:] = ["mutant.logits" if value == names.LOGITS else value for value in each.input]
+    graph.node.append(helper.make_node("Add", ["mutant.logits", "mutant.logits"], [names.LOGITS]))
+
+
+def _shortlist_off(graph: onnx.GraphProto) -> None:
+    """Let every sentence choose among the pieces of all sentences of its batch."""
+    node = next(node for node in _nodes(graph, "Where") if len(node.input) == 3 and _masks_allowed(graph, node))
+    node.input[0] = _constant(graph, np.array(True))
+
+
+def _masks_allowed(graph: onnx.GraphProto, node: onnx.NodeProto) -> bool:
+    return any(names.ALLOWED in each.input for each in graph.node if node.input[0] in each.output)
+
+
+def _pieces_not_mapped(graph: onnx.GraphProto) -> None:
+    """Return positions on the list of pieces as candidates, not the pieces at these positions."""
+    node = _writer(graph, names.CANDIDATE_IDS)
+    node.op_type, node.input[:] = "Identity", [node.input[1]]
+
+
+TURNED = _first("LessOrEqual", _kind("GreaterOrEqual"))
+MUTANTS = [
+    Mutant("cross-attention layers reversed", IN_SCORER, _layers_reversed(names.CROSS_ATTENTION), ("attention",)),
+    Mutant("decoder attention layers reversed", IN_SCORER, _layers_reversed(names.DECODER_ATTENTION), ("attention",)),
+    Mutant("encoder attention layers reversed", IN_SCORER, _layers_reversed(names.ENCODER_ATTENTION), ("attention",)),
+    Mutant("heads swapped in the output", IN_SCORER, _heads_swapped_in_output, ("attention",)),
+    Mutant("heads swapped in the memory", IN_DECODER, _heads_swapped_in_memory, ("scores",)),
+    Mutant("causal mask turned round", IN_SCORER, TURNED, ("attention", "scores")),
+    Mutant("causal mask off", IN_SCORER, _causal_mask_off, ("attention", "scores")),
+    Mutant("padding mask off in the scorer", IN_SCORER, _first("Less", _always_visible), ("attention", "scores")),
+    Mutant("padding mask off in the encoder", IN_ENCODER, _first("Less", _always_visible), ("scores",)),
+    Mutant("padding mask off in a step", IN_DECODER, _first("Less", _always_visible), ("scores",)),
+    Mutant("scale missing in the scorer", IN_SCORER, _query_not_scaled, ("attention", "scores")),
+    Mutant("scale missing in a step", IN_DECODER, _step_not_scaled, ("scores",)),
+    Mutant(
+        "mask of a step turned round",
+        IN_DECODER,
+        TURNED,
+        ("scores",),
+        SCATTERED,
+    ),
+    Mutant("mask of a step off by one", IN_DECODER, _first("LessOrEqual", _kind("Less")), ("scores",), SCATTERED),
+    Mutant("values written by another head", IN_DECODER, _written_by_another_head, ("scores",), SCATTERED),
+    Mutant("keys in the cache of values", IN_DECODER, _values_of_keys, ("scores",), SCATTERED),
+    Mutant("positions off by one in the scorer", IN_SCORER, _positions_off_by_one, ("attention", "scores")),
+    Mutant("positions off by one in a step", IN_DECODER, _positions_off_by_one, ("scores",)),
+    Mutant("final norm of a layer in the scorer", IN_SCORER, _final_norm_of_a_layer, ("scores",)),
+    Mutant("final norm of a layer in both", IN_SCORER + IN_DECODER, _final_norm_of_a_layer, ("tensors",)),
+    Mutant("final norm missing in both", IN_SCORER + IN_DECODER, _final_norm_missing, ("tensors",)),
+    Mutant("tied weights transposed", IN_SCORER + IN_DECODER, _tied_weights_transposed, ("tensors",)),
+    *(
+        Mutant(f"int8 scale of {product}", graphs, _scaled_input(product, position), gates, ("int8",))
+        for product, position, graphs, gates in (
+            ("output", 2, IN_SCORER + IN_DECODER, ("emulation",)),
+            ("decoder.1.cross.query", 3, IN_SCORER + IN_DECODER, ("emulation",)),
+            ("memory", 3, IN_SCORER + IN_ENCODER, ("emulation",)),
+            ("encoder.0.feed_forward.outer", 2, IN_SCORER + IN_ENCODER, ("emulation",)),
+            ("decoder.0.feed_forward.inner", 2, IN_DECODER, ("scores", "emulation")),
+        )
+    ),
+    Mutant("forbidden pieces allowed", IN_SCORER + IN_DECODER, _forbidden_pieces_allowed, ("tensors",), FLOAT),
+    Mutant("labels off by one", IN_SCORER, _labels_off_by_one, ("tensors", "scores")),
+    Mutant("cache of another layer", IN_DECODER, _exchanged("self.0.key", "self.1.key"), ("scores",)),
+    Mutant("memory of another layer", IN_ENCODER, _memory_of_wrong_layer, ("scores",)),
+    Mutant("logits of another temperature", IN_DECODER, _logits_of_another_temperature, ("tensors",)),
+    Mutant("shortlist off", IN_SHORTLIST, _shortlist_off, ("shortlist",), ("fp32", "int8")),
+    Mutant("pieces of the shortlist not mapped", IN_SHORTLIST, _pieces_not_mapped, ("shortlist",), ("fp32", "int8")),
+]
+
+
+BOTH = (DECODER, SCORER)  # the decoder step is in both
+READ = (ENCODER, SCORER)  # the encoder is in both
 
 
 def _ahead(graph: onnx.GraphProto) -> None:
@@ -406,12 +398,12 @@ def _features_exchanged(graph: onnx.GraphProto) -> None:
 
 
 def _without_first_tanh(graph: onnx.GraphProto) -> None:
-    """Outside of all loops."""
+    """Remove the first tanh outside of all loops."""
     _pass(graph, next(position for position, node in enumerate(graph.node) if node.op_type == "Tanh"))
 
 
 def _halves_rotated(graph: onnx.GraphProto) -> None:
-    """Pair i is dimensions i and i + head_dim / 2, not 2i and 2i + 1."""
+    """Pair dimensions i and i + head_dim / 2, not 2i and 2i + 1."""
     for node in graph.node:
         for each in node.attribute:
             if each.name == "interleaved":
@@ -419,7 +411,7 @@ def _halves_rotated(graph: onnx.GraphProto) -> None:
 
 
 def _keys_subtracted(graph: onnx.GraphProto) -> None:
-    """Of additive scores: q - k instead of q + k."""
+    """Score q - k instead of q + k, in additive attention."""
     summed = {node.input[0] for node in graph.node if node.op_type == "Tanh"}
     for node in graph.node:
         if summed & set(node.output):
@@ -430,15 +422,6 @@ def _ones_among_values(graph: onnx.GraphProto) -> None:
     """Exchange the values with the column whose sums are the norms of linear attention."""
     position = next(position for position, node in enumerate(graph.node) if node.op_type == "Expand")
     _swap(graph, next(at for at, node in enumerate(graph.node) if graph.node[position].output[0] in node.input))
-
-
-def _exchanged(one: str, other: str) -> GraphEdit:
-    def edit(graph: onnx.GraphProto) -> None:
-        names = {past_name(one): past_name(other), past_name(other): past_name(one)}
-        for node in graph.node:
-            node.input[:] = [names.get(value, value) for value in node.input]
-
-    return edit
 
 
 def _mutant(name: str, graphs: tuple[str, ...], edit: GraphEdit, gates: tuple[str, ...] = ("tensors",)) -> Mutant:
@@ -508,7 +491,7 @@ RECURRENT_MUTANTS: dict[str, list[Mutant]] = {
         _mutant("attentional state of a layer", (DECODER,), _exchanged("attentional", "decoder.1.hidden")),
     ],
 }
-"""By system; `nth` counts the nodes of a kind in the order in which the exporter writes them."""
+"""Mutants by system. `nth` counts the nodes of a kind in the order in which the exporter writes them."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -516,7 +499,7 @@ class SourceMutant:
     """A mistake in a formula.
 
     module: below lingon.training.models
-    after: text before the position of the mistake, such as the head of a class; the first `right` after it is edited
+    after: text before the position of the mistake, such as the head of a class. The first `right` after it is edited
     """
 
     module: str
@@ -528,7 +511,7 @@ class SourceMutant:
         return f"{self.module}, {self.after}: {self.wrong}"
 
     def load(self) -> ModuleType:
-        """Return the module with the mistake; the module itself stays as it is."""
+        """Return a copy of the module with the mistake."""
         original = importlib.import_module(f"lingon.training.models.{self.module}")
         source = Path(str(original.__file__)).read_text(encoding="utf-8")
         head, found, rest = source.partition(self.after)

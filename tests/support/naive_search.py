@@ -48,7 +48,7 @@ def logits_after(seed: int, source: tuple[int, ...], tokens: tuple[int, ...]) ->
 
 @dataclass(frozen=True)
 class NaiveSearch:
-    """The search of one source; bound: tokens of a translation with its prefix, the end token counted."""
+    """The search of one source. bound: tokens of a translation with its prefix, the end token counted."""
 
     pieces: object
     rules: NaiveRules
@@ -63,7 +63,10 @@ class NaiveSearch:
         return found
 
     def beam(self, size: int, count: int, penalty: float, ended: int | None = None) -> list[Naive]:
-        """ended: the hypotheses that the search ends with under a length penalty; default: size."""
+        """Return the hypotheses of a beam search.
+
+        ended: the hypotheses that the search ends with under a length penalty; default: size
+        """
         enough = count if penalty == 0 else max(ended or size, count)
         live, complete = [Naive(self.prefix, 0.0, False)], list[Naive]()
         while live and len(live[0].tokens) < self.bound:
@@ -84,7 +87,7 @@ class NaiveSearch:
         return sorted(found, key=lambda each: -self.score(each, penalty))[:count]
 
     def continuations(self, found: Naive) -> list[Naive]:
-        """Return all permitted continuations; the end token alone if there is none."""
+        """Return all permitted continuations, or the end token alone if there is none."""
         logits = self.logits(found.tokens).copy()
         for token in set(found.tokens):
             value = logits[token]

@@ -1,4 +1,4 @@
-"""Our own operators alone: models of one node, what each computes in NumPy, and a digest of all results."""
+"""Our own operators alone: models of one node, their formulas in NumPy, and a digest of all results."""
 
 from __future__ import annotations
 
@@ -50,14 +50,14 @@ CONSTANT: dict[str, Container[int]] = {
 }
 """The positions of constant inputs, by operator."""
 
-MOST_LEVEL = 255  # of a quantised activation; the least is 0
+MOST_LEVEL = 255  # of a quantised activation, whose least value is 0
 ROUNDING = np.float32(12582912)  # 1.5 * 2^23: adding and subtracting it rounds to the nearest even integer
 
 
 def session_of(
     op: str, inputs: Arrays, *, threads: int = 1, constant: Container[int] | None = None, **attributes: Any
 ) -> ort.InferenceSession:
-    """Return a session of a model that has one node; inputs that are not constant are named by their positions."""
+    """Return a session of a model that has one node. Variable inputs are named by their positions."""
     constant = CONSTANT.get(op, range(0)) if constant is None else constant
     names = ["" if value is None else str(position) for position, value in enumerate(inputs)]
     given = {position: value for position, value in enumerate(inputs) if value is not None}
@@ -106,7 +106,7 @@ def feed_of(op: str, inputs: Arrays) -> dict[str, np.ndarray]:
 
 
 def refusal(op: str, *inputs: np.ndarray | None, **attributes: Any) -> str:
-    """Return the message with which a node is refused, from the name of the operator on; it is one line."""
+    """Return the message with which a node is refused, a line from the name of the operator on."""
     try:
         run(op, *inputs, **attributes)
     except Exception as error:
@@ -118,7 +118,7 @@ def refusal(op: str, *inputs: np.ndarray | None, **attributes: Any) -> str:
 
 
 def same_bits(first: np.ndarray, second: np.ndarray) -> bool:
-    """Return whether arrays are equal to the last bit; every NaN counts as the same."""
+    """Return whether arrays are equal to the last bit. Every NaN counts as the same."""
     if first.shape != second.shape or first.dtype != second.dtype:
         return False
     if not np.issubdtype(first.dtype, np.floating):
@@ -141,7 +141,7 @@ def total(values: np.ndarray) -> np.ndarray:
 
 
 def normalised(rows: np.ndarray, norm: int, epsilon: float, gain: np.ndarray, bias: np.ndarray | None) -> np.ndarray:
-    """Rows after a norm: 1 is the layer norm, 2 the RMS norm."""
+    """Return rows after a norm: 1 is the layer norm, 2 the RMS norm."""
     count = np.float32(rows.shape[1])
     mean = total(rows) / count if norm == 1 else np.zeros(len(rows), np.float32)
     apart = rows - mean[:, None]
@@ -196,7 +196,7 @@ def float_linear(inputs: Arrays, *, norm: int = 0, epsilon: float = 1e-5, relu: 
 def _product_with_ends(
     multiply: Callable[..., np.ndarray], parts: int, inputs: Arrays, norm: int, epsilon: float, relu: int
 ) -> np.ndarray:
-    """Return the norm of rows, their product, a ReLU and a residual; parts: arrays that the product reads besides
+    """Return the norm of rows, their product, a ReLU and a residual. parts: arrays that the product reads besides
     rows.
     """
     rows, *rest = [*inputs, *[None] * (4 + parts - len(inputs))]
@@ -214,7 +214,7 @@ def _product_with_ends(
 
 
 def attention(query: np.ndarray, keys: np.ndarray, values: np.ndarray, scale: float) -> np.ndarray:
-    """Attention of one query (size) to keys and values (length, size), in float64."""
+    """Return the attention of one query (size) to keys and values (length, size), in float64."""
     scores = keys.astype(np.float64) @ query.astype(np.float64) * scale
     weights = np.exp(scores - scores.max())
     found: np.ndarray = weights / weights.sum() @ values.astype(np.float64)
@@ -222,7 +222,7 @@ def attention(query: np.ndarray, keys: np.ndarray, values: np.ndarray, scale: fl
 
 
 def candidates(logits: np.ndarray, count: int, allowed: np.ndarray | None = None) -> tuple[np.ndarray, np.ndarray]:
-    """Return the columns of the largest logits of each row, and their log-probabilities in float64; allowed: as
+    """Return the columns of the largest logits of each row, and their log-probabilities in float64. allowed: as
     logits.
     """
     exact = logits.astype(np.float64)
@@ -242,14 +242,14 @@ def instruction_sets() -> list[str]:
 
 
 def in_process(instruction_set: str, code: str, *arguments: str) -> bytes:
-    """Return what a Python program writes in a process whose operators use one instruction set."""
+    """Return the output of a Python program in a process whose operators use one instruction set."""
     environment: Mapping[str, str] = {**os.environ, "LINGON_KERNELS": instruction_set}
     command = [sys.executable, "-c", code, *arguments]
     return subprocess.run(command, env=environment, cwd=ROOT, stdout=subprocess.PIPE, check=True).stdout
 
 
 def print_outputs() -> None:
-    """Print a digest of each result; every NaN counts as the same."""
+    """Print a digest of each result. Every NaN counts as the same."""
     for position, value in enumerate(outputs()):
         held = np.where(np.isnan(value), value.dtype.type(np.nan), value) if value.dtype.kind == "f" else value
         print(position, hashlib.sha256(held.tobytes()).hexdigest())  # noqa: T201
@@ -287,7 +287,7 @@ def outputs() -> Iterator[np.ndarray]:
 
 
 def halves(*values: np.ndarray) -> list[np.ndarray]:
-    """Values as float16; those beyond its range are infinite."""
+    """Return values as float16. Values beyond its range are infinite."""
     with np.errstate(over="ignore"):
         return [each.astype(np.float16) for each in values]
 

@@ -1,4 +1,4 @@
-"""The pages of the documentation: their blocks of code, and a shell session that runs those of a page in order."""
+"""The pages of the documentation: their blocks of code, and a shell session that runs the blocks of a page in order."""
 
 from __future__ import annotations
 
@@ -34,7 +34,7 @@ MARK = re.compile(r"<!-- (not run|file|prints): ?(.*?) ?-->")
 class CodeBlock:
     """A fenced block of code.
 
-    mark: what the comment on the line before says: "not run" with the reason, "file" with a name, "prints", or nothing
+    mark: the comment on the line before: "not run" with the reason, "file" with a name, "prints", or nothing
     """
 
     page: Path
@@ -72,12 +72,12 @@ def blocks(page: Path) -> list[CodeBlock]:
 
 
 def runs(block: CodeBlock) -> bool:
-    """Return whether a test runs the block as a reader does; tests/bench runs the benchmarks."""
+    """Return whether a test runs the block as a reader does. tests/bench runs the benchmarks."""
     return block.language in ("bash", "python") and not block.mark and block.text.strip() not in BENCHMARKS
 
 
 class Session:
-    """Runs the blocks of a page in a folder that looks like the repository; writes nothing outside of it."""
+    """A shell session for the blocks of a page, in a folder like the repository. It writes nothing outside of it."""
 
     def __init__(self, folder: Path) -> None:
         self.folder = folder
@@ -94,7 +94,7 @@ class Session:
             (folder / "models" / path.name).symlink_to(path)
 
     def run(self, block: CodeBlock) -> None:
-        """Do what a reader does with a block: save it as a file, run it, or compare what was printed."""
+        """Use a block as a reader does: save it as a file, run it, or compare the printed text."""
         if block.mark == "file":
             (self.folder / block.argument).write_text(self._here(block.text), encoding="utf-8")
         elif block.mark == "prints":
@@ -137,7 +137,7 @@ class Session:
         self._printed = ran.stdout
 
     def _serve(self, block: CodeBlock) -> None:
-        """Start the server of a block and wait until it is ready; a page has one server at a time."""
+        """Start the server of a block and wait until it is ready. A page has one server at a time."""
         self.close()
         text = self._here(block.text)
         for command, recipe in SERVERS.items():
@@ -182,7 +182,7 @@ class Session:
 
 @contextmanager
 def session(folder: Path) -> Iterator[Session]:
-    """A session whose server is stopped at the end."""
+    """Open a session whose server is stopped at the end."""
     opened = Session(folder)
     try:
         yield opened
@@ -191,7 +191,7 @@ def session(folder: Path) -> Iterator[Session]:
 
 
 def matches(expected: str, printed: str) -> bool:
-    """Return whether a text was printed, apart from white space; `...` stands for anything."""
+    """Return whether a text was printed, apart from white space. `...` matches anything."""
     words = [re.escape(" ".join(part.split())) for part in expected.split("...")]
     return re.search(r"\s*.*?\s*".join(words), " ".join(printed.split()), re.DOTALL) is not None
 

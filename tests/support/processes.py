@@ -18,7 +18,6 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 import grpc
-from google.rpc import status_pb2
 from grpc_health.v1 import health_pb2, health_pb2_grpc
 
 from lingon.translation.v1 import translation_pb2 as pb
@@ -29,7 +28,7 @@ ENVIRONMENT = {**os.environ, "OMP_NUM_THREADS": "1", "PYTHONUNBUFFERED": "1"}
 
 
 def lingon(*arguments: object, text: str = "", code: int = 0, folder: Path | None = None) -> str:
-    """Run a verb, which must end with this exit code; returns its output, or standard error if the code is not 0."""
+    """Run a verb, which must end with this exit code, and return its output, or standard error if the code is not 0."""
     command = [sys.executable, "-m", "lingon", *map(str, arguments)]
     ran = subprocess.run(
         command, input=text, capture_output=True, text=True, env=ENVIRONMENT, cwd=folder, timeout=240, check=False
@@ -68,14 +67,19 @@ class Server:
     ready: str
 
     def stop(self) -> int:
-        """Send SIGTERM; returns the exit code."""
+        """Send SIGTERM, and return the exit code."""
         self.process.send_signal(signal.SIGTERM)
         return self.process.wait(timeout=30)
 
 
+def addresses_of(ready: str) -> tuple[str, str]:
+    """Return the gRPC and the metrics address in the line with which a server is ready."""
+    return ready.split(" on ")[1].split(",")[0], ready.split("metrics on ")[1].split(" ")[0]
+
+
 @contextmanager
 def serving(*arguments: object) -> Iterator[Server]:
-    """Run a server on free ports; the block starts when it prints that it is ready."""
+    """Run a server on free ports. The block starts when it prints that it is ready."""
     command = [sys.executable, "-m", "lingon", "serve", *map(str, arguments), "--port", "0", "--metrics-port", "0"]
     with subprocess.Popen(
         command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=ENVIRONMENT
@@ -89,9 +93,7 @@ def serving(*arguments: object) -> Iterator[Server]:
                     break
             else:
                 raise AssertionError("the server ended early:\n" + "".join(said))
-            address = line.split(" on ")[1].split(",")[0]
-            metrics = line.split("metrics on ")[1].split(" ")[0]
-            yield Server(process, address, metrics, line)
+            yield Server(process, *addresses_of(line), line)
         finally:
             if process.poll() is None:
                 process.kill()
@@ -111,11 +113,11 @@ RESPONSE_SECONDS = 1.0  # seconds within which a server that does not hang answe
 PATIENCE = 10.0  # seconds within which every answer arrives, also on a busy machine
 MEBIBYTE = 1024 * 1024
 MOST_IN_FLIGHT_MIB = 32.0
-"""MiB that connections may hold while they are read: some messages, or 1,500 started calls; a bomb would take 100."""
+"""MiB that connections may hold while they are read: some messages, or 1,500 started calls. A bomb would take 100."""
 
 
 class CallEnd(NamedTuple):
-    """The end of a call; details: the serialised google.rpc.Status."""
+    """The end of a call. details: the serialised google.rpc.Status."""
 
     code: grpc.StatusCode
     message: str
@@ -173,11 +175,11 @@ class ServerProcess:
         return alive and serving == health_pb2.HealthCheckResponse.SERVING and result.hypotheses[0].text != ""
 
     def resident(self) -> int:
-        """Bytes of anonymous memory that the process holds now; the kernel may evict file pages at any time."""
+        """Return the bytes of anonymous memory now, because the kernel may evict file pages at any time."""
         return self._status("RssAnon")
 
     def rounds(self, count: int, work: Callable[[], object]) -> tuple[list[float], list[float]]:
-        """Repeat the work; returns the peak and the lasting growth of memory of each repetition, in MiB."""
+        """Repeat the work, and return the peak and the lasting growth of memory of each repetition, in MiB."""
         peaks, growths = [], []
         for _ in range(count):
             Path(f"/proc/{self.process.pid}/clear_refs").write_text("5")
@@ -203,17 +205,13 @@ class ServerProcess:
 
 
 def is_prompt(work: Callable[[], object]) -> bool:
-    """Return whether one of three tries takes less than RESPONSE_SECONDS; a busy machine may delay a single one."""
+    """Return whether one of three tries takes less than RESPONSE_SECONDS. A busy machine may delay a single one."""
     for _ in range(3):
         start = time.monotonic()
         work()
         if time.monotonic() - start < RESPONSE_SECONDS:
             return True
     return False
-
-
-def details_of(answer: CallEnd) -> status_pb2.Status:
-    return status_pb2.Status.FromString(answer.details)
 
 
 @contextmanager
@@ -231,7 +229,7 @@ def server_process(folder: Path, *flags: object, model: Path = MODEL) -> Iterato
         try:
             line = process.stdout.readline()
             assert line.startswith("ready: "), log.read_text()
-            address, metrics = line.split(" on ")[1].split(",")[0], line.split("metrics on ")[1].split(" ")[0]
+            address, metrics = addresses_of(line)
             with grpc.insecure_channel(address, [("grpc.max_receive_message_length", -1)]) as channel:
                 yield ServerProcess(process, channel, address, metrics, log)
         finally:
@@ -242,7 +240,7 @@ def server_process(folder: Path, *flags: object, model: Path = MODEL) -> Iterato
 def stays_healthy(server: ServerProcess, within: float = RESPONSE_SECONDS) -> Iterator[None]:
     """Check that other clients are served while the block runs, and that the server is healthy afterwards.
 
-    within: seconds that the median answer may take; a busy machine may delay single answers up to PATIENCE.
+    within: seconds that the median answer may take. A busy machine may delay single answers up to PATIENCE.
     All files and sockets that the block opened in the server must be closed in the end.
     """
     assert server.is_healthy()

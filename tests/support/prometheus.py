@@ -68,7 +68,7 @@ def configuration(folder: Path, target: str, *rule_files: str) -> Path:
 
 @contextmanager
 def running_prometheus(folder: Path, config: Path) -> Iterator[str]:
-    """Run a Prometheus with its data in a folder; the block gets its URL, which answers a moment later."""
+    """Run a Prometheus with its data in a folder, and yield its URL, which answers a moment later."""
     address = f"127.0.0.1:{free_port()}"
     command = ["prometheus", f"--config.file={config}", "--log.level=error"]
     command += [f"--storage.tsdb.path={folder / 'data'}", f"--web.listen-address={address}"]
@@ -122,7 +122,7 @@ def rules(change: Callable[[str], str], kind: str) -> Any:
 
 
 def rehearsed(folder: Path) -> list[str]:
-    """Write every alert twice, unchanged and lowered; returns the names of the files."""
+    """Write every alert twice, unchanged and lowered, and return the names of the files."""
     files = {"as_they_are.yml": rules(str, "as they are"), "lowered.yml": rules(lowered, "lowered")}
     for name, content in files.items():
         (folder / name).write_text(yaml.safe_dump(content))
@@ -142,7 +142,7 @@ def load(address: str, folder: Path, key: str, stop: threading.Event) -> None:
 
 
 def settings(folder: Path, key: str) -> Path:
-    """Settings with TLS and one API key; the engine dies or hangs once the file `dies` or `hangs` exists."""
+    """Return settings with TLS and one API key. The engine dies or hangs once the file `dies` or `hangs` exists."""
     path, authority = folder / "server.toml", Authority()
     (folder / "ca.crt").write_bytes(authority.pem)
     strings = {
@@ -157,7 +157,7 @@ def settings(folder: Path, key: str) -> Path:
 
 @contextmanager
 def watched(folder: Path, patience: float = 60) -> Iterator[PrometheusWatch]:
-    """Run both; the block starts when the dashboard has data."""
+    """Run both. The block starts when the dashboard has data."""
     key = new_key()
     with serving(ROOT / "models" / "en-de", "--config", settings(folder, key)) as server:
         stop, config = threading.Event(), configuration(folder, server.metrics, *rehearsed(folder))

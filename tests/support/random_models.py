@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import random
 import tempfile
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, TypeVar
@@ -122,7 +123,7 @@ SYSTEMS: dict[str, dict[str, Any]] = {
     **{f"luong {each} fast": {"kind": "luong", "alignment": each, "input_feeding": False} for each in ALIGNMENTS},
     "luong gru": {"kind": "luong", "cell": "gru"},
 }
-"""Every system with every option that changes its formula; values are settings besides SIZES."""
+"""Every system with every option that changes its formula, with settings besides SIZES."""
 
 
 def system_settings(kind: str, **settings: Any) -> ModelSettings:
@@ -151,7 +152,7 @@ DIGITS = 14  # vocabulary of the digits: the special pieces and ten others
 
 
 def learn_to_reverse(settings: ModelSettings, updates: int, batch: int = 64, rate: float = 1e-2) -> float:
-    """Train a model to reverse 2 to 6 digits; return the share of new lines that it translates without a mistake."""
+    """Train a model to reverse 2 to 6 digits, and return the share of new lines without a mistake."""
     torch.manual_seed(1)
     draw = random.Random(1)
     lines = [[4 + draw.randrange(10) for _ in range(draw.randint(2, 6))] for _ in range(updates * batch)]
@@ -213,7 +214,7 @@ def manifest_of(model: AnyModel, precision: str = "fp32", reads: tuple[str, ...]
 
 @functools.cache
 def random_grid(seed: int = 0, **settings: Any) -> list[CaseReference]:
-    """Return what random_model computes on the grid of the gates."""
+    """Return the results of random_model on the grid of the gates."""
     model = random_model(seed, **settings)
     return draw_grid(model, limits_of(model))
 
@@ -233,24 +234,40 @@ def runner_of(
     max_beam_size: int = 8,
 ) -> OnnxRunner:
     """Return the graphs of a model."""
-    weights = WeightFiles()
-    built = build(model, precision, weights, random_pairs(8), shortlist=shortlist is not None)
-    files = {**built.graphs, **weight_files(weights)}
-    if shortlist is not None:
-        files[SHORTLIST] = shortlist.to_bytes()
+    most = {
+        "limits": replace(limits_of(model), max_beam_size=max_beam_size),
+        "candidates": min(2 * max_beam_size, VOCAB),
+    }
     with tempfile.TemporaryDirectory() as folder:
-        manifest = manifest_of(model, precision, built.reads)
-        limits = replace(manifest.limits, max_beam_size=max_beam_size)
-        manifest = replace(manifest, limits=limits, candidates=min(2 * max_beam_size, VOCAB))
-        return load_runner(write_bundle(Path(folder) / "1", manifest, files), precision, threads)
+        bundle = written_bundle(model, Path(folder), [precision], shortlist=shortlist, **most)
+        return load_runner(bundle, precision, threads)
 
 
-def written_bundle(model: AnyModel, folder: Path) -> Bundle:
-    """Publish the fp32 graphs of a model, without tokenizer and shortlist, as version 1 in folder."""
-    weights = WeightFiles()
-    built = build(model, "fp32", weights, (), shortlist=False)
-    files = {**built.graphs, **weight_files(weights)}
-    return write_bundle(folder / "1", manifest_of(model, "fp32", built.reads), files)
+def written_bundle(
+    model: AnyModel,
+    folder: Path,
+    precisions: Sequence[str] = ("fp32",),
+    *,
+    shortlist: Shortlist | None = None,
+    files: Mapping[str, bytes] | None = None,
+    **declared: Any,
+) -> Bundle:
+    """Write the graphs of a model below folder, as a bundle whose name is its version.
+
+    files: further ones, such as a tokenizer; declared: values of the manifest
+    """
+    weights, contents = WeightFiles(), dict(files or {})
+    manifest = replace(manifest_of(model), **declared)
+    if shortlist is not None:
+        contents[SHORTLIST] = shortlist.to_bytes()
+        manifest = replace(manifest, shortlist={})
+    reads = {}
+    for precision in precisions:
+        built = build(model, precision, weights, random_pairs(8), shortlist=shortlist is not None)
+        contents |= built.graphs
+        reads[precision] = Precision(CPU, "random", built.reads)
+    manifest = replace(manifest, precisions=reads)
+    return write_bundle(folder / str(manifest.version), manifest, contents | weight_files(weights))
 
 
 @functools.cache
@@ -285,10 +302,10 @@ VARIANTS = [name for name in SYSTEMS if name.startswith("transformer ")]
 """The variants of the Transformer, and combinations of them."""
 
 KINDS = ["rnnenc lstm", "rnnsearch gru", "luong local-predictive"]
-"""One system of each kind; together they have both cells and every kind of state."""
+"""One system of each kind. Together they have both cells and every kind of state."""
 
 
-SEEDS = {"transformer query norm": 1}  # with 0, what it attends to turns over by the rounding of int8
+SEEDS = {"transformer query norm": 1}  # with 0, the rounding of int8 changes its attention
 
 
 @functools.cache
@@ -304,7 +321,7 @@ def recurrent_model(name: str, seed: int | None = None, **settings: Any) -> AnyM
 
 @functools.cache
 def recurrent_grid(name: str, **settings: Any) -> list[CaseReference]:
-    """Return what recurrent_model computes on the grid of the gates."""
+    """Return the results of recurrent_model on the grid of the gates."""
     model = recurrent_model(name, **settings)
     return draw_grid(model, limits_of(model))
 
@@ -317,7 +334,7 @@ def recurrent_runner(name: str, precision: str = "fp32", threads: int = 1, **set
 
 @functools.cache
 def emulated_grid(name: str, precision: str) -> list[CaseReference]:
-    """Return what the model computes that emulates the 8-bit graphs of recurrent_model, in a precision."""
+    """Return the results of the model that emulates the 8-bit graphs of recurrent_model, in a precision."""
     model = recurrent_model(name)
     emulated = build(model, precision, WeightFiles(), random_pairs(8), shortlist=False).emulated
     assert emulated is not None
@@ -325,9 +342,9 @@ def emulated_grid(name: str, precision: str) -> list[CaseReference]:
 
 
 def random_checkpoint(folder: Path, pairs: list[Pair], seed: int = 0, *, byte_pieces: bool = True) -> Checkpoint:
-    """Return a checkpoint with random weights and a tokenizer of these pairs; its text is written to folder/text.
+    """Return a checkpoint with random weights and a tokenizer of these pairs, whose text is in folder/text.
 
-    byte_pieces: whether it generates them; in random order they spell nothing, and a server decodes again
+    byte_pieces: whether it generates them. In random order they are no characters, and a server decodes again
     """
     write_digit_corpus(folder / "text", pairs=200)
     (folder / "text" / "config.toml").write_text(tiny_config_text())
@@ -353,7 +370,7 @@ def accept_any_quality(monkeypatch: pytest.MonkeyPatch) -> None:
 
 
 def decided(model: Transformer, gain: float = 20) -> Transformer:
-    """Return the model with random weights that give various translations; a large gain gives large margins."""
+    """Return the model with random weights that give various translations. A large gain gives large margins."""
     with torch.no_grad():
         for parameter in model.parameters():
             parameter.add_(0.1 * torch.randn_like(parameter))
@@ -374,7 +391,7 @@ def encode(runner: OnnxRunner, sources: list[tuple[int, ...]], padding: int = 0)
 def step(
     buffers: OnnxBuffers | DeviceBuffers, tokens: list[int], positions: list[int], *, logits: bool = False
 ) -> Step:
-    """Run one step; there is one token for every row."""
+    """Run one step, with one token for every row."""
     buffers.token_ids[: len(tokens)], buffers.positions[: len(tokens)] = tokens, positions
     return buffers.step(len(tokens) // buffers.beam_size, logits=logits)
 
@@ -412,11 +429,8 @@ def system_model(name: str, seed: int = 1) -> AnyModel:
 
 def publish(folder: Path, name: str, version: int = 1) -> Bundle:
     """Write a bundle of a random system, in fp32, below folder."""
-    model, weights = system_model(name, version), WeightFiles()
-    built = build(model, "fp32", weights, [], shortlist=False)
-    manifest = replace(manifest_of(model, reads=built.reads), version=version)
-    files = {**built.graphs, **weight_files(weights), "tokenizer.model": letters_tokenizer()}
-    return write_bundle(folder / "random" / str(version), manifest, files)
+    model, files = system_model(name, version), {"tokenizer.model": letters_tokenizer()}
+    return written_bundle(model, folder / "random", files=files, version=version)
 
 
 CODES = ["<2en>", "<2de>", "<2fr>"]  # control pieces with the ids 4, 5 and 6
@@ -459,22 +473,14 @@ def tokenizer_of(source: str, target: str) -> Tokenizer:
 
 def write_multilingual_bundle(folder: Path, golden: Golden | None = None) -> Bundle:
     """Write version 1 of the model `many` at folder, which ends in 1."""
-    graphs, reads = _built()
-    files = {**graphs, "tokenizer.model": tokenizer_model()}
-    manifest = replace(
-        manifest_of(model(), reads=reads),
+    files = {"tokenizer.model": tokenizer_model()}
+    return written_bundle(
+        model(),
+        folder.parent,
+        files=files if golden is None else {**files, GOLDEN: golden.to_bytes()},
         name="many",
         source_language=MANY,
         target_language=MANY,
         languages=LANGUAGES,
         defaults=Defaults(length_penalty=0),  # with one, beams find other translations than greedy search
     )
-    return write_bundle(folder, manifest, files if golden is None else {**files, GOLDEN: golden.to_bytes()})
-
-
-@functools.cache
-def _built() -> tuple[dict[str, bytes], tuple[str, ...]]:
-    """Return the graphs with their weights, and the names of the weight files."""
-    weights = WeightFiles()
-    built = build(model(), "fp32", weights, [], shortlist=False)
-    return {**built.graphs, **weight_files(weights)}, built.reads

@@ -1,4 +1,4 @@
-"""A server with an admin port, whose models are loaded and unloaded; every version translates differently."""
+"""A server with an admin port, whose models are loaded and unloaded. Every version translates differently."""
 
 from __future__ import annotations
 
@@ -92,7 +92,7 @@ class AdministeredServer:
         return [thread for thread in alive if thread not in self.earlier]
 
     def publish(self, version: int, golden: str | None = None, **rest: Any) -> Path:
-        """Write a bundle into the folder of the models; golden: its golden translation of TEXT."""
+        """Write a bundle into the folder of the models. golden: its golden translation of TEXT."""
         declared = manifest(version=version, **rest)
         files = {"tokenizer.model": tokenizer_model()}
         if golden is not None:
@@ -134,7 +134,7 @@ class AdministeredServer:
 async def running_with_admin_port(
     runner: EchoRunner | None = None, *, bundles: Iterable[dict[str, Any]] = ({},), **settings: Any
 ) -> AsyncIterator[AdministeredServer]:
-    """A server with version 1 of en-de, or other bundles; settings: those of lingon.serving.settings."""
+    """Run a server with version 1 of en-de, or other bundles. settings: of lingon.serving.settings."""
     earlier = set(threading.enumerate())
     async with (
         running(runner, bundles=tuple(bundles), loader=VersionedLoader, admin_port=0, **settings) as server,

@@ -125,7 +125,7 @@ SEEDS = [
 
 
 async def answer_to(server: echo_engine.RunningServer, data: bytes) -> grpc.StatusCode:
-    """Send an input; returns the status of the answer, which must be documented and arrive in time."""
+    """Send an input, and return the status of the answer, which must be documented and arrive in time."""
     code = await _ended(server, data)
     for _ in range(2):  # a busy machine may delay a single answer
         if code == grpc.StatusCode.DEADLINE_EXCEEDED:

@@ -28,7 +28,7 @@ MODEL = {"model": "en-de", "version": "1"}
 
 @dataclass
 class ScriptedFault:
-    """The error that ends a call instead of an answer; details: error details of the status."""
+    """The error that ends a call instead of an answer. details: error details of the status."""
 
     code: grpc.StatusCode
     message: str = "scripted"
@@ -113,7 +113,7 @@ class FakeService(translation_pb2_grpc.TranslationServiceServicer):
 
 
 def translated(text: str, request: Any, position: int) -> pb.TextResult:
-    """Upper case; "bad" is an error, "long" is split or refused, a sampled text names seed and index."""
+    """Translate to upper case. "bad" is an error, "long" is split or refused, a sampled text names seed and index."""
     if "bad" in text:
         status = status_pb2.Status(code=code_pb2.INVALID_ARGUMENT, message="too many tokens")
         status.details.add().Pack(error_details_pb2.ErrorInfo(reason="TEXT_TOO_LONG", domain="lingon"))
@@ -171,7 +171,7 @@ def scored(pair: pb.ScorePair, request: pb.ScoreRequest) -> pb.ScoreResult:
 
 
 def pieces_of(text: str) -> list[pb.Piece]:
-    """Every word in pieces of three characters, then the end token."""
+    """Return every word in pieces of three characters, then the end token."""
     found, begin = [], 0
     for word in text.split(" "):
         for start in range(0, len(word), 3):
@@ -183,7 +183,7 @@ def pieces_of(text: str) -> list[pb.Piece]:
 
 
 def matrices(selection: pb.AttentionSelection, source: int, target: int) -> list[pb.AttentionMatrix]:
-    """Two layers of two heads of each kind: row i attends to column i, the more the later the head, and to the last."""
+    """Return two layers of two heads of each kind. Row i attends to column i, in later heads more, and to the last."""
     found = []
     for kind in selection.kinds or [pb.ATTENTION_KIND_CROSS]:
         rows = source if kind == pb.ATTENTION_KIND_ENCODER else target
@@ -202,7 +202,7 @@ def matrices(selection: pb.AttentionSelection, source: int, target: int) -> list
 
 
 def word_links(text: str) -> list[pb.AlignmentLink]:
-    """Links every word to the word at its index; spans begin with the space before the word, as in sentencepiece."""
+    """Link every word to the word at its index. Spans begin with the space before the word, as in sentencepiece."""
     links, begin = [], 0
     for word in text.split(" "):
         end = begin + len(word) + (begin > 0)
@@ -214,7 +214,7 @@ def word_links(text: str) -> list[pb.AlignmentLink]:
 
 @contextmanager
 def serving(service: FakeService, port: int = 0) -> Iterator[str]:
-    """Serve and yield the address; health: `lingon.down` is NOT_SERVING, the whole server is SERVING."""
+    """Serve and yield the address. health: `lingon.down` is NOT_SERVING, the whole server is SERVING."""
     server = grpc.server(futures.ThreadPoolExecutor(8))
     translation_pb2_grpc.add_TranslationServiceServicer_to_server(service, server)
     states = health.HealthServicer()
@@ -280,7 +280,7 @@ class FakeLocal(FakeService):
 
 
 class Command:
-    """Runs `python -m lingon` as if it was installed with the entry points above."""
+    """A way to run `python -m lingon` as if it was installed with the entry points above."""
 
     def __init__(self, folder: Path, address: str) -> None:
         (folder / "lingon-0.0.dist-info").mkdir()
@@ -301,7 +301,7 @@ class Command:
         )
 
     def __call__(self, *arguments: object, text: str | bytes = "") -> tuple[int, str, list[str]]:
-        """Run to the end; returns the exit code, standard output and the lines of standard error."""
+        """Run to the end, and return the exit code, standard output and the lines of standard error."""
         content = text if isinstance(text, bytes) else text.encode()
         with self.start(*arguments) as process:
             printed, errors = process.communicate(content, timeout=60)

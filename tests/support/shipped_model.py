@@ -43,7 +43,7 @@ MODES = {
 """The ways to decode a sentence."""
 
 SHIFTS = scaled(1, len(MODES))
-"""Ways to give every sentence a mode: with one, all seeds share the translations alone; with all, it gets each mode."""
+"""Ways to give every sentence a mode: with one, all seeds share the translations alone. With all, it gets each mode."""
 
 TOLERANCE = 1e-5
 """With a shortlist, a probability is a sum over the union of a batch, whose order depends on the other sentences."""
@@ -68,7 +68,7 @@ def sources() -> list[tuple[int, ...]]:
 
 @functools.cache
 def long_sources() -> list[tuple[int, ...]]:
-    """Sentences joined up to the source limit of the model."""
+    """Return sentences joined up to the source limit of the model."""
     most, found = bundle().manifest.limits.max_source_tokens, []
     held: tuple[int, ...] = ()
     for source in sources():
@@ -85,7 +85,7 @@ def runner(precision: str, threads: int = 1) -> OnnxRunner:
 
 
 def options(source: Sequence[int], **wanted: Any) -> Options:
-    """Options that return all hypotheses of the beam, so that every bit of them can be compared."""
+    """Return options that give all hypotheses of the beam, so that every bit of them can be compared."""
     bound, hypotheses = bundle().manifest.limits.max_output(len(source)), wanted.get("beam_size", 1)
     return Options(**{"num_hypotheses": hypotheses, "length_penalty": 1.0, "max_output_tokens": bound, **wanted})
 
@@ -130,7 +130,7 @@ def vocabulary() -> Vocabulary:
 
 
 def drawn_rules(draw: random.Random) -> Rules:
-    """Rules of a request, of every kind."""
+    """Return rules of a request, of every kind."""
     words = draw.sample(["Hund", "ich", "Tom", "schön", "日本", "Gebäude", "das ist"], 4)
     return (
         vocabulary()
@@ -221,7 +221,7 @@ def alike(mode: str, mine: Any, right: Any) -> bool:
 
 
 def seeds() -> range:
-    """Of mixed traffic; the first four have every number of workers with every number of threads."""
+    """Return the seeds of mixed traffic. The first four have every number of workers with every number of threads."""
     return range(scaled(4, 50))
 
 
@@ -278,7 +278,7 @@ class RealServer:
 
 @asynccontextmanager
 async def serving(**settings: Any) -> AsyncIterator[RealServer]:
-    """Run a server with the shipped model; settings: those of lingon.serving.settings."""
+    """Run a server with the shipped model. settings: of lingon.serving.settings."""
     values = {"models": (MODEL,), "port": 0, "metrics_port": 0, "engines": 1, "threads": 1, **settings}
     announced = asyncio.Event()
     server = Server(Settings.model_validate(values), lambda _: announced.set())

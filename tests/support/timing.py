@@ -11,12 +11,12 @@ from collections.abc import AsyncIterator, Callable, Generator
 from contextlib import asynccontextmanager, suppress
 from typing import Any, NamedTuple, TypeVar
 
-SECONDS = 60.0  # seconds that a test waits for a condition, if it names no other bound; few need them
+SECONDS = 60.0  # seconds that a test waits for a condition, if it names no other bound
 PAUSE = 0.005  # seconds between two checks of a condition
 
 
 async def eventually(condition: Callable[[], Any], seconds: float = SECONDS) -> None:
-    """Check until the condition holds; the condition may be a coroutine function."""
+    """Check until the condition holds. The condition may be a coroutine function."""
     end = time.monotonic() + seconds
     while True:
         late = time.monotonic() >= end  # before the check: a machine that stands still in between fails no test
@@ -34,7 +34,7 @@ def eventually_blocking(
     pause: float = PAUSE,
     ignoring: tuple[type[Exception], ...] = (),
 ) -> None:
-    """Like `eventually`, for tests without an event loop; a check that raises one of `ignoring` is repeated."""
+    """Wait like `eventually`, in tests without an event loop. Repeat a check that raises one of `ignoring`."""
     end = time.monotonic() + seconds
     while True:
         late = time.monotonic() >= end
@@ -47,7 +47,7 @@ def eventually_blocking(
 
 @asynccontextmanager
 async def counted_iterations() -> AsyncIterator[list[int]]:
-    """A list with a 1 for each iteration that the loop has begun within the context."""
+    """Yield a list with a 1 for each iteration that the loop has begun within the context."""
     found: list[int] = []
 
     async def count() -> None:
@@ -64,7 +64,7 @@ Result = TypeVar("Result")
 
 
 def run_to_end(generator: Generator[None, None, Result]) -> Result:
-    """Return what a generator returns."""
+    """Run a generator to its end, and return its result."""
     while True:
         try:
             next(generator)
@@ -88,7 +88,7 @@ class Growth(NamedTuple):
 
     @property
     def ratio(self) -> float:
-        """The growth, relative to the smaller time; a tenth of a millisecond is added to both."""
+        """The growth, relative to the smaller time, with a tenth of a millisecond added to both."""
         return (self.twice + 1e-4) / (self.once + 1e-4)
 
 
@@ -102,12 +102,12 @@ def growth_of(
 ) -> Growth:
     """Return the least growth of the CPU time at a size, at twice and at four times the size, up to a linear one.
 
-    Work that is linear may have steps, as where elements are nested so deep that they split the text, or where a table
-    no longer fits into a cache; no step is at all sizes. Quadratic work grows so at each.
+    Linear work may have steps, for example if nested elements split the text, or if a table no longer fits into a
+    cache. No step is at all sizes. Quadratic work grows so at each.
 
     prepare: returns the work of a size, without the time of its preparation
-    worth: CPU seconds below which the size is doubled first; work of the size `most` that takes less does not grow
-    refusals: errors with which work may end; from this size on nothing is measured
+    worth: CPU seconds below which the size is doubled first. Work of the size `most` that takes less does not grow
+    refusals: errors with which work may end. From this size on nothing is measured
     """
     found = [Growth(0.0, 0.0)]
     try:
@@ -126,7 +126,7 @@ def growth_of(
 
 
 def _growth_at(single: MeasuredWork, double: MeasuredWork) -> Growth:
-    """Return the least times of several runs, as many as it takes to tell linear from quadratic.
+    """Return the least times of several runs, as many as it takes to distinguish linear from quadratic.
 
     Runs alternate between the sizes, so that a busy machine slows both alike.
     """
@@ -139,7 +139,7 @@ def _growth_at(single: MeasuredWork, double: MeasuredWork) -> Growth:
 
 
 def _seconds(work: MeasuredWork) -> float:
-    """Return the CPU time of work, without that of measuring its coverage and of collecting the objects of others."""
+    """Return the CPU time of work, without the measuring of its coverage and the collection of garbage."""
     traced = sys.gettrace()
     sys.settrace(None)
     gc.disable()

@@ -14,10 +14,10 @@ from lingon.text import BOS, EOS, PAD, UNK
 
 
 def train_sentencepiece(lines: Iterable[str], vocab_size: int, **options: Any) -> bytes:
-    """Return a model trained on lines, with the special ids of lingon.text; options: of sentencepiece's trainer."""
+    """Return a model trained on lines, with the special ids of lingon.text. options: of sentencepiece's trainer."""
     model = io.BytesIO()
     special_ids = {"pad_id": PAD, "bos_id": BOS, "eos_id": EOS, "unk_id": UNK}
-    unchanged = {"normalization_rule_name": "identity"}  # lingon.text.normalise is the only place that changes text
+    unchanged = {"normalization_rule_name": "identity"}  # lingon.text.normalise alone changes text
     sentencepiece.SentencePieceTrainer.train(
         sentence_iterator=iter(lines),
         model_writer=model,

@@ -18,7 +18,7 @@ PHASES = ["queue", "encode", "decode", "detokenise"]
 
 
 class SpanCollector(trace_service_pb2_grpc.TraceServiceServicer):
-    """Receives spans as an OpenTelemetry collector does."""
+    """A receiver of spans, as an OpenTelemetry collector."""
 
     def __init__(self) -> None:
         self.requests: list[Any] = []
@@ -59,7 +59,7 @@ def names(spans: list[Any]) -> list[str]:
 
 @contextmanager
 def running_collector(environment: pytest.MonkeyPatch) -> Iterator[SpanCollector]:
-    """Run a collector; servers started in the block send their spans to it."""
+    """Run a collector, to which servers that the block starts send their spans."""
     received = SpanCollector()
     server = grpc.server(ThreadPoolExecutor(2))
     trace_service_pb2_grpc.add_TraceServiceServicer_to_server(received, server)

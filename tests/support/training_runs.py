@@ -34,7 +34,7 @@ from lingon.training.trainer import Trainer
 def write_digit_corpus(folder: Path, pairs: int = 2000, seed: int = 1) -> None:
     """Write train, valid and test text (.source and .target) into folder: `3 1 4` translates to `4 1 3`.
 
-    pairs: how many pairs of training text; validation and test text have 50 other pairs each
+    pairs: of training text. Validation and test text have 50 other pairs each
     """
     draw = random.Random(seed)
     lines: dict[str, None] = {}
@@ -98,7 +98,7 @@ FRENCH = {"source_language": "en", "target_language": "fr"}
 
 
 def write_corpora(folder: Path, pairs: int = 300, french: int = 100) -> None:
-    """Write the text of both pairs: that of `write_digit_corpus`, and the first sources with the suffix .copy."""
+    """Write the text of both pairs: from `write_digit_corpus`, and the first sources with the suffix .copy."""
     write_digit_corpus(folder, pairs)
     for name in ("train", "valid", "test"):
         shutil.copy(folder / f"{name}.source", folder / f"{name}.copy")
@@ -107,13 +107,13 @@ def write_corpora(folder: Path, pairs: int = 300, french: int = 100) -> None:
 
 
 def corpus_block(block: str, source: str, target: str, **keys: str) -> str:
-    """Return the TOML of a corpus; block: such as data.train."""
+    """Return the TOML of a corpus. block: such as data.train."""
     lines = [f'{name} = "{value}"' for name, value in {"source": source, "target": target, **keys}.items()]
     return "\n".join([f"[[{block}]]", *lines, ""])
 
 
 def config_text(**blocks: dict[str, Any]) -> str:
-    """Return the TOML of a run on the text of `write_corpora` in the same folder; blocks: see `tiny_config_text`."""
+    """Return the TOML of a run on the text of `write_corpora` in the same folder. blocks: see `tiny_config_text`."""
     text = tiny_config_text(**blocks).replace("[data.valid]", "[[data.valid]]")
     french = [corpus_block(f"data.{name}", f"{name}.copy", f"{name}.copy", **FRENCH) for name in ("train", "valid")]
     return "\n".join([text, *french])
@@ -162,7 +162,7 @@ def train(
     start: Path | None = None,
     before: Callable[[Trainer], object] = lambda trainer: None,
 ) -> Trainer:
-    """Run a training in this process, to its end or until the step after `cut`; `before` is called before it starts."""
+    """Run a training in this process, to its end or until the step after `cut`. Call `before` before it starts."""
     interrupt = Interrupt()
     with open_run(config, run, interrupt, start, partial(CutAt, interrupt, cut)) as trainer:
         before(trainer)
@@ -170,13 +170,13 @@ def train(
     return trainer
 
 
-# All processes are forks of one that has loaded PyTorch and what its optimisers load: each would take seconds to do so.
+# All processes are forks of one that has loaded PyTorch and its optimisers, because loading takes seconds.
 _FORKS = multiprocessing.get_context("forkserver")
 _FORKS.set_forkserver_preload(["tests.support.training_runs", "torch._dynamo"])
 
 
 def in_two_processes(work: Callable[..., Any], *arguments: object) -> list[Any]:
-    """Return what a function of a module returns in each of two processes with the environment that torchrun sets."""
+    """Return the results of a function of a module in two processes with the environment that torchrun sets."""
     with socket.create_server(("127.0.0.1", 0)) as free:
         port = free.getsockname()[1]
     with ProcessPoolExecutor(2, mp_context=_FORKS) as pool:
@@ -191,7 +191,7 @@ def _with_rank(rank: int, port: int, work: Callable[..., Any], *arguments: objec
 
 
 def train_here(config: Path, run: Path) -> int:
-    """Train in this process; return the number of updates."""
+    """Train in this process, and return the number of updates."""
     return train(load_config(config), run).progress.step
 
 

@@ -1,7 +1,7 @@
-"""What Transformers 5 saves of tiny models and finds with them, kept in tests/data/transformers_5.tar.xz.
+"""Files and translations of tiny models by Transformers 5, kept in tests/data/transformers_5.tar.xz.
 
-The test tools have Transformers 4, which makes the weights from seeds; the files of tokenizers and configs, the ids of
-texts and the translations are those of Transformers 5. To make them again:
+The test tools have Transformers 4, which makes the weights from seeds. The files of tokenizers and configs, the ids of
+texts and the translations are from Transformers 5. To make them again:
 
     python -m tests.support.transformers_kept make FOLDER    with the test tools
     python -m tests.support.transformers_kept save FOLDER    in an environment with Transformers 5
@@ -30,12 +30,12 @@ from lingon.training.search import SearchSettings
 from tests.support.foreign_models import lines, save_multilingual, save_opus_mt, save_t5
 from tests.support.repository import ROOT
 
-TABLES = ROOT / "docs" / "generators" / "witnesses"
-VARIABLE = "LINGON_WITNESS_TABLE"
+TABLES = ROOT / "docs" / "generators" / "reference_engines"
+VARIABLE = "LINGON_REFERENCE_TABLE"
 
 
 def write_rows(table: str, rows: Iterable[dict[str, Any]]) -> None:
-    """Write rows to a table of TABLES; those of the same form and search are replaced. Does nothing by default."""
+    """Write rows to a table of TABLES, and replace rows of the same form and search. Do nothing by default."""
     if os.environ.get(VARIABLE) != "1":
         return
     path = TABLES / f"{table}.json"
@@ -76,7 +76,7 @@ SEARCHES = {"greedy": SearchSettings(), "beam 4": SearchSettings(beam_size=4)}
 
 @dataclass(frozen=True, slots=True)
 class KeptFindings:
-    """What Transformers found; version: its own.
+    """The results of Transformers. version: its own.
 
     ids, translations: of TEXTS by form; translations by search too, as ids without the end
     """
@@ -87,7 +87,7 @@ class KeptFindings:
 
 
 def read_kept() -> KeptFindings:
-    """Read what was found."""
+    """Read the results."""
     with tarfile.open(KEPT) as archive:
         file = archive.extractfile(FOUND)
         assert file is not None
@@ -114,7 +114,7 @@ def rows_of(imported: Imported, text: str) -> list[int]:
 
 
 def save(made: Path) -> None:
-    """Write the file; every comparison of an import must hold with this version of Transformers."""
+    """Write the file. Every comparison of an import must hold with this version of Transformers."""
     import transformers
     from transformers import AutoModelForSeq2SeqLM, AutoTokenizer
 

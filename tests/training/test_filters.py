@@ -15,7 +15,7 @@ from lingon.errors import LingonError, SettingsError
 from lingon.identifiers import load_identifiers
 from lingon.text import normalise
 from lingon.training.config import DataSettings, FilterSettings
-from lingon.training.filters import Dropped, PairFilters, folded
+from lingon.training.filters import PairFilters, folded
 from tests.support.hostile_documents import TextPattern, text_patterns
 from tests.support.repository import ROOT, scaled
 from tests.support.timing import LINEAR, Growth, growth_of
@@ -394,30 +394,6 @@ def test_filters_can_be_sent_to_another_process():
     sent = pickle.dumps(found)
     assert len(sent) < 10_000
     assert pickle.loads(sent).reasons_of(*sentences()) == found.reasons_of(*sentences())  # noqa: S301
-
-
-def test_what_is_dropped_is_counted_with_the_first_pairs_as_examples():
-    found, blocks = (
-        Dropped(),
-        [(["copy", "", "copy"], "abc"), (["words", "copy", "copy"], "def"), (["copy"] * 3, "ghi")],
-    )
-    for reasons, letters in blocks:
-        found.add(reasons, letters, letters.upper())
-    assert found.counts == {"copy": 7, "words": 1}
-    assert ["".join(source for source, _ in found.examples[each]) for each in ("copy", "words")] == ["acefg", "d"]
-    assert found.examples["words"] == [("d", "D")]
-
-
-def test_counts_of_blocks_are_merged_as_if_they_were_one_block():
-    sources, targets = ["a" * 300, *map(str, range(30))], [*map(str, range(31))]
-    reasons = [("copy", "words", "")[row % 3] for row in range(31)]
-    whole, first, second = Dropped(), Dropped(), Dropped()
-    whole.add(reasons, sources, targets)
-    first.add(reasons[:5], sources[:5], targets[:5])
-    second.add(reasons[5:], sources[5:], targets[5:])
-    first.merge(second)
-    assert first == whole
-    assert whole.examples["copy"][0] == ("a" * 200 + "…", "0")
 
 
 # Errors.

@@ -23,7 +23,7 @@ from lingon.bulk.format import packed
 from lingon.errors import CorpusError, SettingsError
 from lingon.files import MAX_LINE_BYTES, PACKINGS, read_lines
 from lingon.training.config import Corpus, DataSettings
-from lingon.training.corpus import Pair, read_linked_pairs, read_pairs
+from lingon.training.corpus import Pair, read_pairs
 from lingon.training.parallel_text import READ_BYTES, RawBlock, input_files, read_blocks
 
 TextPairs = Sequence[tuple[str, str]]
@@ -497,5 +497,4 @@ def test_links_and_scores_stay_with_their_rows(tmp_path: Path) -> None:
         RawBlock(0, ["a b", ""], ["d", ""], ["0-0", ""], [1.0, -2.0]),
         RawBlock(2, ["c"], ["e"], ["0-0"], [0.3]),
     ]
-    assert [pair.links for pair in read_linked_pairs(corpus)] == [((0, 0),), (), ((0, 0),)]
     assert input_files(corpus) == [keys[name] for name in ("source", "target", "scores", "alignment")]

@@ -33,7 +33,6 @@ from tests.support.random_models import (
     runner_of,
 )
 
-pytestmark = pytest.mark.no_cover  # measuring coverage doubles the time, and other tests run the same lines
 EIGHT_BITS = "int8", "int8-native"
 precisions = pytest.mark.parametrize("precision", ["fp32", "fp32-native", *EIGHT_BITS])
 OTHERS = "rnnsearch lstm", "rnnsearch mlp"

@@ -73,5 +73,7 @@ def test_translations_are_those_of_transformers_5(imported: Imported, form: str,
     ours = [[rows[token] for token in best.tokens] for best, *_ in found]
     equal = sum(one == other for one, other in zip(ours, wanted, strict=True))
     row = {"family": form, "form": f"saved by Transformers {FOUND.version}", "search": search}
-    write_rows("transformers", [{**row, "witness": f"transformers {FOUND.version}", "equal": equal, "of": len(texts)}])
+    write_rows(
+        "transformers", [{**row, "reference_engine": f"transformers {FOUND.version}", "equal": equal, "of": len(texts)}]
+    )
     assert equal == len(texts)

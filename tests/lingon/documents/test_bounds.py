@@ -54,6 +54,23 @@ def test_braces_and_line_breaks_count_as_marks():
         read_document("a.json", f'["{"{a}" * 130_000}", "{"<b>" * 130_000}"]'.encode())
 
 
+@pytest.mark.parametrize(
+    ("name", "text"),
+    [
+        ("a.json", '["{}"]'),
+        ("a.properties", "a = {}"),
+        ("a.strings", '"a" = "{}";'),
+        ("a.yml", 'a: "{}"'),
+        ("a.csv", 'source\n"{}"\n'),
+    ],
+)
+def test_a_text_of_too_many_marks_is_refused_before_they_take_memory(name: str, text: str):
+    content = text.format("a<b>" * (MOST_TAGS + 1)).encode()
+    with pytest.raises(UnreadableDocument, match="have 250,001 tags and line breaks; at most 250,000"):
+        read_document(name, content)
+    assert peak_of(name, content) < 30 * len(content)
+
+
 WORTH = 0.02  # seconds of CPU time, well above noise
 COUNT = int(os.environ.get("LINGON_PATTERNS", scaled(3, 12)))
 SEED = int(os.environ.get("LINGON_SEED", "1"))

@@ -21,10 +21,9 @@ from lingon.serving.decoding.job import DecodeJob, Job, Options, ScoreJob
 from lingon.serving.engine.cost import cost_of
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.policy import LIGHT, MAIN, reserved_rows
-from lingon.serving.engine.scheduler import EngineLoad, NullObserver, Scheduler, Turn
+from lingon.serving.engine.scheduler import EngineLoad, NullObserver, Scheduler, TimeSlice
 from tests.support.repository import scaled
 
-pytestmark = pytest.mark.no_cover  # measuring coverage doubles the time, and other tests run the same lines
 CALLERS = ("a", "b", "flood")
 LENGTHS = {"a": 2, "b": 9, "flood": 130}
 """Tokens of the sources of each caller: two jobs make the last one heavy."""
@@ -74,10 +73,10 @@ class Work:
 
     running: dict[int, Job] = field(default_factory=dict)
     removed: list[Job] = field(default_factory=list)
-    in_turn: bool = False
+    in_slice: bool = False
     asleep: bool = False
     ended: bool = False
-    last: Turn | None = None
+    last: TimeSlice | None = None
 
 
 class History:
@@ -122,7 +121,7 @@ class History:
         self.now += seconds
         for worker in workers:
             work = self.workers[worker % len(self.workers)]
-            if work.in_turn:
+            if work.in_slice:
                 self.end(work, list(work.running)[:ending], steps)
             elif not (work.asleep or work.ended):
                 self.begin(worker % len(self.workers))
@@ -179,7 +178,7 @@ class History:
             work.running[each.number] = each
         lanes = {each.lane for each in work.running.values()}
         assert plan.removed or plan.lane in lanes, "a worker serves a lane in which it has no work"
-        work.in_turn, work.last = True, Turn(plan.lane, 0.01)
+        work.in_slice, work.last = True, TimeSlice(plan.lane, 0.01)
 
     def check_removal(self, job: Job, error: RequestError, work: Work) -> None:
         number = job.number
@@ -218,7 +217,7 @@ class History:
             self.close(job)
         for number in numbers:
             self.close(work.running.pop(number), steps)
-        work.removed, work.in_turn = [], False
+        work.removed, work.in_slice = [], False
 
     def close(self, job: Job, steps: int = 0) -> None:
         del self.jobs[job.number]
@@ -251,7 +250,7 @@ class History:
         most = min(self.limits.max_rows, self.limits.max_queue_texts)
         self.submit("a", [1] * most, None)
         assert len(self.jobs) == most
-        self.turns([each for each, work in enumerate(self.workers) if not work.in_turn], 0.0, 0, 0)
+        self.turns([each for each, work in enumerate(self.workers) if not work.in_slice], 0.0, 0, 0)
         assert self.rows() == [most, 0]
 
 

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from lingon.serving.decoding.job import DecodeJob, Options
 from lingon.serving.engine.cost import WINDOW, ThroughputEstimator, cost_of
 from lingon.serving.engine.limits import EngineLimits, encoder_batches
-from lingon.serving.engine.policy import NOTHING, ROUND, SMALL, FairQueue, Intake, giving_way, intake
+from lingon.serving.engine.policy import NOTHING, ROUND, SMALL, FairQueue, Intake, intake, key_to_evict
 from lingon.serving.engine.queue import Queue
 from lingon.serving.engine.scheduler import NullObserver, Scheduler
 from tests.support.engine_harness import make_scheduler, next_step, of_caller
@@ -138,9 +138,9 @@ def test_a_batch_takes_all_or_its_share_of_the_rows_or_of_the_work(
 
 def test_the_key_that_holds_the_most_gives_way_if_that_is_more_than_the_newcomer_would_hold() -> None:
     held = {"few": 1, "many": 5}
-    assert giving_way(held, held.__getitem__, 4) == "many"
-    assert giving_way(held, held.__getitem__, 5) is None, "the newcomer is refused"
-    assert giving_way({}, held.__getitem__, 0) is None
+    assert key_to_evict(held, held.__getitem__, 4) == "many"
+    assert key_to_evict(held, held.__getitem__, 5) is None, "the newcomer is refused"
+    assert key_to_evict({}, held.__getitem__, 0) is None
 
 
 def test_the_throughput_is_measured_only_while_the_queue_is_not_empty() -> None:

@@ -14,7 +14,7 @@ from lingon.errors import Cancelled, Draining, EngineLost, Expired, NotBegun, Qu
 from lingon.serving.decoding.job import DecodeJob, Job, Options, ScoreJob
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.policy import LIGHT, MAIN, ROUND, SHORT_SAVED, Lanes
-from lingon.serving.engine.scheduler import CONTENTION_SECONDS, NullObserver, Scheduler, StepPlan, Turn
+from lingon.serving.engine.scheduler import CONTENTION_SECONDS, NullObserver, Scheduler, StepPlan, TimeSlice
 from tests.support.engine_harness import ManualClock, calls, job, make_scheduler, next_step, of_caller
 from tests.support.timing import eventually_blocking
 
@@ -252,17 +252,19 @@ def test_short_calls_run_apart_from_the_others_for_a_share_of_the_time() -> None
     scheduler.submit(heavy_jobs(40, 90))
     next_step(scheduler, 0)
 
-    def lanes_of_short_calls(last: Turn | None) -> list[int]:
+    def lanes_of_short_calls(last: TimeSlice | None) -> list[int]:
         scheduler.submit([of_caller("heavy", 5)])
         plan = scheduler.next(0, last)
         assert plan is not None
         return [each.lane for each in plan.admitted]
 
     assert lanes_of_short_calls(None) == [LIGHT]
-    assert lanes_of_short_calls(Turn(LIGHT, SHORT_SAVED)) == [LIGHT], "the turn is counted after the call came"
+    assert lanes_of_short_calls(TimeSlice(LIGHT, SHORT_SAVED)) == [LIGHT], (
+        "the time slice is counted after the call came"
+    )
     assert lanes_of_short_calls(None) == []
     clock.now += 1.0
-    assert lanes_of_short_calls(Turn(MAIN, 1.0)) == [LIGHT]
+    assert lanes_of_short_calls(TimeSlice(MAIN, 1.0)) == [LIGHT]
 
 
 def test_a_few_long_sentences_among_many_short_ones_make_a_short_call_short() -> None:
@@ -333,7 +335,7 @@ def test_two_lanes_receive_equal_time_whatever_a_turn_takes() -> None:
     for _ in range(1000):
         plan = scheduler.next(0, last)
         assert plan is not None
-        last = Turn(plan.lane, 0.030 if plan.lane == MAIN else 0.001)
+        last = TimeSlice(plan.lane, 0.030 if plan.lane == MAIN else 0.001)
         seconds[plan.lane] += last.seconds
         assert abs(seconds[MAIN] - seconds[LIGHT]) <= 0.031
     assert seconds[MAIN] > 0.4
@@ -348,11 +350,11 @@ def test_a_light_caller_is_served_right_after_the_turn_in_which_it_arrived() -> 
         assert plan.lane == MAIN
         light = of_caller("light")
         scheduler.submit([light])
-        plan = scheduler.next(0, Turn(MAIN, 0.1))
+        plan = scheduler.next(0, TimeSlice(MAIN, 0.1))
         assert plan is not None
         assert plan.lane == LIGHT
         scheduler.close(light)
-        last = Turn(LIGHT, 0.001)
+        last = TimeSlice(LIGHT, 0.001)
 
 
 def test_a_lane_receives_time_in_proportion_to_its_callers() -> None:
@@ -365,7 +367,7 @@ def test_a_lane_receives_time_in_proportion_to_its_callers() -> None:
         plan = scheduler.next(0, last)
         assert plan is not None
         turns[plan.lane] += 1
-        last = Turn(plan.lane, 0.001)
+        last = TimeSlice(plan.lane, 0.001)
     assert turns[LIGHT] == pytest.approx(3 * turns[MAIN], rel=0.05)
 
 

@@ -14,7 +14,7 @@ from lingon.errors import Draining
 from lingon.serving.models import inflight
 from lingon.serving.models.inflight import AdmissionGate, Arrived
 from lingon.serving.rpc import open_calls
-from lingon.serving.rpc.admission import PLACES_OF_CALLER
+from lingon.serving.rpc.admission import SLOTS_OF_CALLER
 from lingon.serving.translation.detection import Detector
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support import http2
@@ -81,8 +81,8 @@ async def test_a_drain_answers_the_calls_that_arrived_before_it_and_were_not_rea
     async with running() as server:
         port, request = server.server.port, http2.message(b"\x0a\x03Tom")
         with ExitStack() as stack:
-            calls = [stack.enter_context(HalfCall(port, path, request[:-1])) for _ in range(PLACES_OF_CALLER + 4)]
-            await eventually(lambda: count_open(calls) == len(calls) and metrics_of(server) == (PLACES_OF_CALLER, 4))
+            calls = [stack.enter_context(HalfCall(port, path, request[:-1])) for _ in range(SLOTS_OF_CALLER + 4)]
+            await eventually(lambda: count_open(calls) == len(calls) and metrics_of(server) == (SLOTS_OF_CALLER, 4))
             server.server.stop()
             await eventually(lambda: server.server._gate._closed is not None)
             assert count_open(calls) == len(calls)

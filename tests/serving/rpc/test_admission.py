@@ -9,18 +9,18 @@ import pytest
 from lingon.errors import InvalidRequest, NotBegun, QueueFull, RequestError, TooManyCalls, WontFinish
 from lingon.serving.engine.scheduler import AT_ONCE, NEVER, Forecast
 from lingon.serving.rpc.admission import (
-    LOOKS_TO_LEAVE,
-    LOOKS_TO_REFUSE,
+    CHECKS_TO_LEAVE,
+    CHECKS_TO_REFUSE,
     MARGIN,
-    PLACES_OF_CALLER,
     READING_SHARE,
+    SLOTS_OF_CALLER,
     SMALL_BYTES,
     CallLimits,
     Reading,
+    caller_to_evict,
     may_be_read,
     refused_for_its_size,
     refused_on_arrival,
-    that_gives_way,
     while_arriving,
 )
 
@@ -52,12 +52,12 @@ LIMITS = CallLimits(
 def test_the_caller_with_the_most_gives_way_if_it_keeps_as_many_as_the_other_gets(
     counts: dict[str, int], caller: str, found: str | None
 ):
-    assert that_gives_way({each: range(count) for each, count in counts.items()}, caller) == found
+    assert caller_to_evict({each: range(count) for each, count in counts.items()}, caller) == found
 
 
 def test_a_caller_has_not_all_places():
-    assert may_be_read(free=1, own=PLACES_OF_CALLER - 1)
-    assert not may_be_read(free=4, own=PLACES_OF_CALLER)
+    assert may_be_read(free=1, own=SLOTS_OF_CALLER - 1)
+    assert not may_be_read(free=4, own=SLOTS_OF_CALLER)
     assert not may_be_read(free=0, own=0)
 
 
@@ -84,24 +84,24 @@ def test_a_call_that_would_be_late_is_refused_when_it_arrives(
 
 
 @pytest.mark.parametrize(
-    ("looks", "seconds", "slow", "all_slow", "own_slow", "found"),
+    ("checks", "seconds", "slow", "all_slow", "own_slow", "found"),
     [
-        (LOOKS_TO_LEAVE - 1, 0.05, False, 0, 0, Reading.WAIT),
-        (LOOKS_TO_LEAVE, 0.075, False, 31, 7, Reading.SLOW),
-        (LOOKS_TO_LEAVE, 0.075, False, 32, 0, Reading.WAIT),
-        (LOOKS_TO_LEAVE, 0.075, False, 8, 8, Reading.WAIT),  # a quarter of all
-        (LOOKS_TO_REFUSE, 0.125, False, 8, 8, Reading.REFUSE),
-        (LOOKS_TO_REFUSE, 0.125, False, 32, 0, Reading.REFUSE),
-        (LOOKS_TO_REFUSE, 0.125, False, 8, 7, Reading.SLOW),  # another one was whole meanwhile
+        (CHECKS_TO_LEAVE - 1, 0.05, False, 0, 0, Reading.WAIT),
+        (CHECKS_TO_LEAVE, 0.075, False, 31, 7, Reading.SLOW),
+        (CHECKS_TO_LEAVE, 0.075, False, 32, 0, Reading.WAIT),
+        (CHECKS_TO_LEAVE, 0.075, False, 8, 8, Reading.WAIT),  # a quarter of all
+        (CHECKS_TO_REFUSE, 0.125, False, 8, 8, Reading.REFUSE),
+        (CHECKS_TO_REFUSE, 0.125, False, 32, 0, Reading.REFUSE),
+        (CHECKS_TO_REFUSE, 0.125, False, 8, 7, Reading.SLOW),  # another one was whole meanwhile
         (99, 29.9, True, 32, 8, Reading.WAIT),
         (99, 30.1, True, 1, 1, Reading.EXPIRE),
         (1, 30.1, False, 1, 1, Reading.WAIT),  # the server was too busy to read it
     ],
 )
 def test_a_request_that_arrives_slowly_waits_leaves_its_place_or_is_refused(
-    looks: int, seconds: float, slow: bool, all_slow: int, own_slow: int, found: Reading
+    checks: int, seconds: float, slow: bool, all_slow: int, own_slow: int, found: Reading
 ):
-    known = while_arriving(looks, seconds, slow=slow, all_slow=all_slow, own_slow=own_slow, limits=LIMITS)
+    known = while_arriving(checks, seconds, slow=slow, all_slow=all_slow, own_slow=own_slow, limits=LIMITS)
     assert known is found
 
 

@@ -20,7 +20,7 @@ from lingon.serving.auth.callers import OWN_GATEWAY, PORTS, find_caller
 from lingon.serving.decoding.job import DecodeJob, Options
 from lingon.serving.engine.scheduler import Forecast
 from lingon.serving.models.inflight import AdmissionGate, Arrived, arrived
-from lingon.serving.rpc.admission import MARGIN, PLACES, PLACES_OF_CALLER, READING_SHARE
+from lingon.serving.rpc.admission import MARGIN, READ_SLOTS, READING_SHARE, SLOTS_OF_CALLER
 from lingon.serving.rpc.arrival import (
     LEAST,
     METHODS,
@@ -92,8 +92,8 @@ class Port:
             await self.read[path].wait()
             call = arrived.get()
             assert call is not None
-            call.leave_place()
-            call.leave_place()  # the second time does nothing
+            call.leave_slot()
+            call.leave_slot()  # the second time does nothing
             await asyncio.sleep(3600)
 
         def start() -> asyncio.Task[None]:
@@ -121,22 +121,22 @@ async def port(monkeypatch: pytest.MonkeyPatch) -> AsyncIterator[Port]:
 
 
 async def test_calls_beyond_the_places_wait_until_others_are_read(port: Port):
-    for number in range(PLACES_OF_CALLER + 2):
+    for number in range(SLOTS_OF_CALLER + 2):
         assert port.arrive(f"a/{number}") is None
-    assert port.started == [f"a/{number}" for number in range(PLACES_OF_CALLER)]
+    assert port.started == [f"a/{number}" for number in range(SLOTS_OF_CALLER)]
     assert port.arrivals.count == 2
     await port.finish("a/3")
-    assert port.started[PLACES_OF_CALLER:] == [f"a/{PLACES_OF_CALLER}"]
+    assert port.started[SLOTS_OF_CALLER:] == [f"a/{SLOTS_OF_CALLER}"]
     assert port.arrivals.count == 1
 
 
 async def test_a_call_that_ends_unread_leaves_its_place(port: Port):
-    for number in range(PLACES_OF_CALLER + 1):
+    for number in range(SLOTS_OF_CALLER + 1):
         port.arrive(f"a/{number}")
     port.tasks[0].cancel()
     for _ in range(4):
         await asyncio.sleep(0)
-    assert port.started[PLACES_OF_CALLER:] == [f"a/{PLACES_OF_CALLER}"]
+    assert port.started[SLOTS_OF_CALLER:] == [f"a/{SLOTS_OF_CALLER}"]
 
 
 async def test_a_call_starts_without_what_the_call_before_it_has_set(port: Port):
@@ -148,52 +148,52 @@ async def test_a_call_starts_without_what_the_call_before_it_has_set(port: Port)
         key.set("of another caller")
         return port.start("b/0")()
 
-    for _ in range(PLACES_OF_CALLER + 1):
+    for _ in range(SLOTS_OF_CALLER + 1):
         port.arrivals.arrive("a/0", Any, note)  # type: ignore[arg-type]
     await port.finish("b/0")
-    assert seen == [""] * (PLACES_OF_CALLER + 1)
+    assert seen == [""] * (SLOTS_OF_CALLER + 1)
 
 
 async def test_waiting_callers_take_turns(port: Port):
-    for number in range(PLACES - PLACES_OF_CALLER):
+    for number in range(READ_SLOTS - SLOTS_OF_CALLER):
         port.arrive(f"c/{number}")
-    for number in range(PLACES_OF_CALLER + 5):
+    for number in range(SLOTS_OF_CALLER + 5):
         port.arrive(f"a/{number}")
     port.arrive("b/0")
     await port.finish("a/0")
     await port.finish("a/1")
-    assert set(port.started[PLACES:]) == {f"a/{PLACES_OF_CALLER}", "b/0"}
+    assert set(port.started[READ_SLOTS:]) == {f"a/{SLOTS_OF_CALLER}", "b/0"}
 
 
 async def test_a_caller_is_read_at_once_while_another_one_has_all_places_that_it_may_have(port: Port):
-    for number in range(PLACES_OF_CALLER + 2):
+    for number in range(SLOTS_OF_CALLER + 2):
         port.arrive(f"a/{number}")
-    rest = PLACES - PLACES_OF_CALLER
+    rest = READ_SLOTS - SLOTS_OF_CALLER
     for number in range(rest + 1):
         port.arrive(f"b/{number}")
-    assert port.started[PLACES_OF_CALLER:] == [f"b/{number}" for number in range(rest)]
+    assert port.started[SLOTS_OF_CALLER:] == [f"b/{number}" for number in range(rest)]
     await port.finish("b/0")
-    assert port.started[PLACES:] == [f"b/{rest}"]
+    assert port.started[READ_SLOTS:] == [f"b/{rest}"]
     await port.finish("b/1")
-    assert len(port.started) == PLACES + 1  # the place stays free for another caller
+    assert len(port.started) == READ_SLOTS + 1  # the place stays free for another caller
     await port.finish("a/0")
-    assert port.started[PLACES + 1 :] == [f"a/{PLACES_OF_CALLER}"]
+    assert port.started[READ_SLOTS + 1 :] == [f"a/{SLOTS_OF_CALLER}"]
 
 
 async def test_a_caller_that_waits_for_its_own_calls_keeps_no_other_caller_waiting(port: Port):
-    for number in range(2 * PLACES):
+    for number in range(2 * READ_SLOTS):
         port.arrive(f"a/{number}")
-    names = [f"b{number}/0" for number in range(PLACES)]
+    names = [f"b{number}/0" for number in range(READ_SLOTS)]
     for name in names:
         port.arrive(name)
-    for number, name in enumerate(names[: PLACES - 6]):
+    for number, name in enumerate(names[: READ_SLOTS - 6]):
         await port.finish(name)
-        assert port.started[PLACES + number] == names[PLACES - PLACES_OF_CALLER + number]
-    assert sum(path.startswith("a/") for path in port.started) == PLACES_OF_CALLER
+        assert port.started[READ_SLOTS + number] == names[READ_SLOTS - SLOTS_OF_CALLER + number]
+    assert sum(path.startswith("a/") for path in port.started) == SLOTS_OF_CALLER
 
 
 async def test_a_call_without_work_for_an_engine_never_waits(port: Port):
-    for number in range(PLACES_OF_CALLER + 1):
+    for number in range(SLOTS_OF_CALLER + 1):
         port.arrive(f"a/{number}")
     port.arrive("health")
     assert port.started[-1] == "health"
@@ -201,33 +201,33 @@ async def test_a_call_without_work_for_an_engine_never_waits(port: Port):
 
 
 async def test_a_waiting_call_is_refused_when_its_turn_comes_too_late(port: Port):
-    for number in range(PLACES_OF_CALLER + 3):
+    for number in range(SLOTS_OF_CALLER + 3):
         port.arrive(f"a/{number}")
-    port.refusals.refused = {f"a/{PLACES_OF_CALLER}", f"a/{PLACES_OF_CALLER + 1}"}
+    port.refusals.refused = {f"a/{SLOTS_OF_CALLER}", f"a/{SLOTS_OF_CALLER + 1}"}
     await port.finish("a/0")
-    assert port.started[PLACES_OF_CALLER:] == [f"a/{PLACES_OF_CALLER + 2}"]
-    assert port.refusals.ended == [f"a/{PLACES_OF_CALLER}", f"a/{PLACES_OF_CALLER + 1}"]
+    assert port.started[SLOTS_OF_CALLER:] == [f"a/{SLOTS_OF_CALLER + 2}"]
+    assert port.refusals.ended == [f"a/{SLOTS_OF_CALLER}", f"a/{SLOTS_OF_CALLER + 1}"]
     assert not port.arrivals.count
 
 
 async def test_many_refused_calls_let_the_event_loop_run_in_between(port: Port):
-    calls = PLACES_OF_CALLER + 3 * STARTS_AT_ONCE
+    calls = SLOTS_OF_CALLER + 3 * STARTS_AT_ONCE
     for number in range(calls):
         port.arrive(f"a/{number}")
-    port.refusals.refused = {f"a/{number}" for number in range(PLACES_OF_CALLER, calls)}
+    port.refusals.refused = {f"a/{number}" for number in range(SLOTS_OF_CALLER, calls)}
     counts = []
     port.read["a/0"].set()
     while port.arrivals.count:
         await asyncio.sleep(0)
         counts.append(port.arrivals.count)
-    assert len({*counts, calls - PLACES_OF_CALLER}) == 4  # steps of STARTS_AT_ONCE
+    assert len({*counts, calls - SLOTS_OF_CALLER}) == 4  # steps of STARTS_AT_ONCE
 
 
 async def test_a_full_house_refuses_a_caller_with_as_much_and_drops_the_newest_of_one_with_more(port: Port):
     port.arrivals = Arrivals(port.refusals, most=3)
-    for number in range(PLACES - PLACES_OF_CALLER):
+    for number in range(READ_SLOTS - SLOTS_OF_CALLER):
         port.arrive(f"c/{number}")
-    for number in range(PLACES_OF_CALLER + 3):
+    for number in range(SLOTS_OF_CALLER + 3):
         port.arrive(f"a/{number}")
     refused = port.arrive("a/99")
     assert refused is not None
@@ -235,12 +235,12 @@ async def test_a_full_house_refuses_a_caller_with_as_much_and_drops_the_newest_o
         await refused
     assert port.arrive("b/0") is None
     await asyncio.sleep(0)
-    assert port.refusals.ended == ["a/99", f"a/{PLACES_OF_CALLER + 2}"]
+    assert port.refusals.ended == ["a/99", f"a/{SLOTS_OF_CALLER + 2}"]
     assert port.arrivals.count == 3
 
 
 async def test_the_wait_that_is_expected_grows_with_the_calls_before(port: Port):
-    for number in range(PLACES_OF_CALLER + 20):
+    for number in range(SLOTS_OF_CALLER + 20):
         port.arrive(f"a/{number}")
     for number in range(8):
         await asyncio.sleep(0.002)
@@ -256,7 +256,7 @@ async def test_the_wait_that_is_expected_grows_with_the_calls_before(port: Port)
 async def test_one_port_of_an_address_does_not_start_all_its_calls_while_the_other_one_has_all_its_places(port: Port):
     names = [f"{each}/192.0.2.7" for each in PORTS]
     port.refusals.caller = lambda path, context: path.rpartition("/")[0]  # type: ignore[method-assign]
-    for number in range(PLACES_OF_CALLER + 1):
+    for number in range(SLOTS_OF_CALLER + 1):
         port.arrive(f"{names[0]}/{number}")
     for number in range(50):
         port.arrive(f"{names[1]}/{number}")
@@ -271,7 +271,7 @@ async def test_one_port_of_an_address_does_not_start_all_its_calls_while_the_oth
 
 async def test_a_call_is_expected_to_wait_as_long_as_the_oldest_one_of_its_caller_has_waited(port: Port):
     """The caller a keeps its places, while many calls of others are read."""
-    for number in range(PLACES_OF_CALLER + 1):
+    for number in range(SLOTS_OF_CALLER + 1):
         port.arrive(f"a/{number}")
     for number in range(50):
         port.arrive(f"b/{number}")

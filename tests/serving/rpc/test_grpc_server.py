@@ -11,7 +11,7 @@ import grpc
 import pytest
 
 from lingon.serving.rpc import open_calls
-from lingon.serving.rpc.admission import PLACES
+from lingon.serving.rpc.admission import READ_SLOTS
 from lingon.serving.rpc.arrival import Arrivals
 from lingon.serving.rpc.grpc_server import AHEAD, MOST_BYTES, handle_all
 from lingon.translation.v1 import translation_pb2 as pb
@@ -30,7 +30,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_burst_of_more_calls_than_places_is_answered_in_full(patient: None):
     async with running() as server:
-        calls = [server.call(f"Tom {number}") for number in range(20 * PLACES)]
+        calls = [server.call(f"Tom {number}") for number in range(20 * READ_SLOTS)]
         replies = [await call for call in calls]
     assert [reply.results[0].hypotheses[0].text for reply in replies] == [
         f"Tom {number}" for number in range(len(calls))
@@ -80,12 +80,12 @@ async def test_calls_start_with_the_key_of_their_own_caller(patient: None, tmp_p
     async with running(api_keys=keys) as server:
         calls = [
             server.stub.Translate(request, timeout=20, metadata=bearer((SHOP, OTHER)[number % 2]))
-            for number in range(10 * PLACES)
+            for number in range(10 * READ_SLOTS)
         ]
         await asyncio.gather(*calls)
         for name in ("shop", "other"):
-            assert server.metric("lingon_key_requests_total", key=name, code="OK") == 5 * PLACES
-            assert server.metric("lingon_key_characters_total", key=name) == 5 * PLACES * len("Tom")
+            assert server.metric("lingon_key_requests_total", key=name, code="OK") == 5 * READ_SLOTS
+            assert server.metric("lingon_key_characters_total", key=name) == 5 * READ_SLOTS * len("Tom")
 
 
 async def test_calls_that_arrive_while_the_server_drains_end_with_unavailable():

@@ -20,8 +20,8 @@ from lingon.serving.auth.api_keys import new_key
 from lingon.serving.models.inflight import Arrived, arrived
 from lingon.serving.rpc import open_calls as open_calls_module
 from lingon.serving.rpc import ports
-from lingon.serving.rpc.admission import LOOKS_TO_LEAVE, LOOKS_TO_REFUSE, PLACES_OF_CALLER, CallLimits
-from lingon.serving.rpc.open_calls import UNCOUNTED_LOOKS, OpenCall, OpenCalls
+from lingon.serving.rpc.admission import CHECKS_TO_LEAVE, CHECKS_TO_REFUSE, SLOTS_OF_CALLER, CallLimits
+from lingon.serving.rpc.open_calls import UNCOUNTED_CHECKS, OpenCall, OpenCalls
 from lingon.serving.rpc.ports import ADMIN_BYTES, HEALTH_BYTES, WATCH_CALLS
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support import http2
@@ -149,14 +149,14 @@ class Ended(OpenCall):
 
 
 class Holder(Arrived):
-    """Notes after how many looks a call left its place."""
+    """Notes after how many checks a call left its place."""
 
-    def __init__(self, looks: list[float]) -> None:
-        self.looks, self.left = looks, list[int]()
+    def __init__(self, checks: list[float]) -> None:
+        self.checks, self.left = checks, list[int]()
 
-    def leave_place(self) -> None:
+    def leave_slot(self) -> None:
         """Note it."""
-        self.left.append(len(self.looks))
+        self.left.append(len(self.checks))
 
 
 async def _unread(calls: OpenCalls) -> Ended:
@@ -203,18 +203,18 @@ def _idle_time(monkeypatch: pytest.MonkeyPatch, share: float) -> list[float]:
     return taken
 
 
-@pytest.mark.parametrize(("share", "uncounted"), [(1.0, 0), (0.2, 0), (0.19, UNCOUNTED_LOOKS)])
+@pytest.mark.parametrize(("share", "uncounted"), [(1.0, 0), (0.2, 0), (0.19, UNCOUNTED_CHECKS)])
 async def test_a_slow_request_leaves_its_place_later_while_no_core_is_idle_to_read_it(
     share: float, uncounted: int, monkeypatch: pytest.MonkeyPatch, quick: None
 ):
     """Otherwise unfinished requests would pile up, each with megabytes in gRPC's buffers, while the server is busy."""
-    looks, unawaited = _idle_time(monkeypatch, share), list[int]()
-    arrived.set(place := Holder(looks))
-    calls = OpenCalls(_limits(), lambda call: unawaited.append(len(looks)))
+    checks, unawaited = _idle_time(monkeypatch, share), list[int]()
+    arrived.set(place := Holder(checks))
+    calls = OpenCalls(_limits(), lambda call: unawaited.append(len(checks)))
     await _unread(calls)
     await eventually(lambda: unawaited)  # a drain waits for a request that is a little late
-    assert (calls.slow, place.left) == (1, [LOOKS_TO_LEAVE + uncounted])
-    assert unawaited == [LOOKS_TO_REFUSE + uncounted]
+    assert (calls.slow, place.left) == (1, [CHECKS_TO_LEAVE + uncounted])
+    assert unawaited == [CHECKS_TO_REFUSE + uncounted]
 
 
 async def test_a_request_that_finds_no_room_among_the_slow_ones_is_refused_and_one_that_ends_makes_room(
@@ -225,7 +225,7 @@ async def test_a_request_that_finds_no_room_among_the_slow_ones_is_refused_and_o
     first, second = await _unread(calls), await _unread(calls)
     await eventually(lambda: second.error is not None)
     assert isinstance(second.error, TooManyCalls)
-    assert (second.looks, second.is_slow) == (LOOKS_TO_REFUSE, False)
+    assert (second.checks, second.is_slow) == (CHECKS_TO_REFUSE, False)
     assert (first.error, calls.slow, calls.receiving) == (None, 1, 1)
     first.close()
     third = await _unread(calls)
@@ -234,14 +234,14 @@ async def test_a_request_that_finds_no_room_among_the_slow_ones_is_refused_and_o
 
 
 async def test_nothing_is_looked_at_while_no_request_is_awaited(monkeypatch: pytest.MonkeyPatch, quick: None):
-    looks, calls = _idle_time(monkeypatch, 1.0), OpenCalls(_limits())
+    checks, calls = _idle_time(monkeypatch, 1.0), OpenCalls(_limits())
     call = await _unread(calls)
-    await eventually(lambda: looks)
+    await eventually(lambda: checks)
     call.close()
     await asyncio.sleep(0.05)
-    found = len(looks)
+    found = len(checks)
     await asyncio.sleep(0.05)
-    assert len(looks) == found
+    assert len(checks) == found
     assert (calls.count, calls.receiving, calls.slow) == (0, 0, 0)
 
 
@@ -260,7 +260,7 @@ async def test_the_unfinished_requests_of_a_caller_that_are_read_at_once_are_bou
                 return server.metric("lingon_rejected_total", reason="TOO_MANY_CALLS")
 
             await eventually(lambda: refused() == 60 - slow, seconds=60)
-        assert most <= PLACES_OF_CALLER + slow
+        assert most <= SLOTS_OF_CALLER + slow
 
 
 async def test_a_call_that_ends_without_a_request_is_answered():

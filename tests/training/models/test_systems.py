@@ -208,7 +208,6 @@ LEARNERS: dict[str, tuple[int, float, dict[str, Any]]] = {
 """By name: updates, learning rate and settings."""
 
 
-@pytest.mark.no_cover  # measuring coverage doubles the time, and other tests run the same lines
 @pytest.mark.parametrize("name", LEARNERS)
 def test_a_system_learns_to_reverse_digits(name: str) -> None:
     """A second and a third try are longer: how fast a run learns depends on how a processor rounds."""
