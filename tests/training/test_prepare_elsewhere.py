@@ -19,6 +19,7 @@ from lingon.training.config import Config, load_config
 from lingon.training.prepare import prepare
 from lingon.training.prepared import MANIFEST, PreparedCorpus
 from tests.support.bulk import Faults, faulty_proxy, s3_server
+from tests.support.processes import lingon
 
 SHARE = 0.1
 NUMBERS = itertools.count()
@@ -246,3 +247,19 @@ def test_processes_prepare_in_an_s3_store_that_fails_now_and_then(
     here = files_of(tmp_path / "here")
     assert found.pop(MANIFEST) != here.pop(MANIFEST)
     assert found == here
+
+
+@pytest.mark.parametrize(
+    ("arguments", "message"),
+    [
+        (["--workers", "1..2"], "--workers must be one number without --engine ray, got 1..2"),
+        (["--address", "auto"], "--address needs --engine ray"),
+    ],
+)
+def test_options_that_this_machine_does_not_take_are_refused(arguments: list[str], message: str) -> None:
+    assert message in lingon("prepare", "c.toml", *arguments, code=2)
+
+
+def test_training_from_a_corpus_in_a_store_is_refused(tmp_path: Path, config: Config) -> None:
+    said = lingon("train", tmp_path / "config.toml", "--set", "data.prepared=s3://bucket/corpus", code=2)
+    assert "data.prepared must be a folder of this machine to train from, got s3://bucket/corpus" in said
