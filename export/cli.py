@@ -247,7 +247,8 @@ def _training_pairs(checkpoint: Checkpoint, files: TextFiles) -> Sequence[Pair]:
     config = checkpoint.config
     if files:
         corpora = (Corpus(source=files[0], target=files[1]),)
-        config = config.model_copy(update={"data": config.data.model_copy(update={"train": corpora})})
+        data = config.data.model_copy(update={"train": corpora, "valid": (), "held_out": ()})
+        config = config.model_copy(update={"data": data})
     return training_pairs(config, checkpoint.tokenizer)
 
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
@@ -13,7 +14,7 @@ from lingon.cli.options import with_option_groups
 if TYPE_CHECKING:
     from contextlib import ExitStack
 
-    from lingon.training.config import Config
+    from lingon.training.config import Config, Corpus
     from lingon.training.prepare import TaskEngine
 
 ConfigArgument = Annotated[
@@ -52,7 +53,7 @@ def train(
 
     On several GPUs: torchrun --no-python --nproc-per-node N lingon train CONFIG ...
     """
-    from lingon.training.config import load_config
+    from lingon.training.config import CORPUS, load_config
 
     settings = load_config(config, overrides or ())
     if print_config:
@@ -61,7 +62,7 @@ def train(
     settings.model.check_export()  # before days of training
     run = output or Path("runs") / config.stem
     _check_prepared(settings)
-    _check_corpora(settings, settings.data.prepared or run / "corpus")
+    _check_corpora(settings, settings.data.prepared or run / CORPUS, settings.data.valid)
     from lingon.training.interrupt import Interrupt
     from lingon.training.setup import open_run
     from lingon.training.trainer import outcome
@@ -89,6 +90,14 @@ def prepare(
         Path | None,
         typer.Option(help="Checkpoint, or run, whose tokenizer the corpus gets (fine-tuning). Default: none."),
     ] = None,
+    report: Annotated[
+        bool,
+        typer.Option(
+            "--report",
+            help="Also write report.html into the folder of the corpus: what stays, what goes and why. A complete "
+            "corpus is not prepared again. Default: off.",
+        ),
+    ] = False,
     engine: EngineOptions,
 ) -> None:
     """Read, filter and tokenise the training text of a config, for `lingon train` and any number of runs.
@@ -98,27 +107,32 @@ def prepare(
     """
     from contextlib import ExitStack
 
+    from lingon.errors import SettingsError
+    from lingon.object_stores import is_url, url_of
+    from lingon.training.config import CORPUS, load_config
+
+    bounds, on_ray = engine.bounds(), engine.engine is EngineChoice.RAY
+    settings = load_config(config, overrides or ())
+    folder = output or settings.data.prepared or Path("runs") / config.stem / CORPUS
+    if on_ray and not is_url(folder):
+        folder = folder.absolute()  # workers have another current folder
+    if report and is_url(folder):
+        raise SettingsError(
+            f"--report needs a corpus in a folder of this machine, got {url_of(folder)}; copy it to one"
+        )
+    _check_corpora(settings, folder)
     from rich.console import Console
 
-    from lingon.object_stores import is_url, url_of
     from lingon.text import Tokenizer
-    from lingon.training.config import load_config
     from lingon.training.interrupt import Interrupt
     from lingon.training.prepare import prepare as prepare_corpus
     from lingon.training.prepare_progress import PrepareProgress
 
-    bounds = engine.bounds()
-    settings = load_config(config, overrides or ())
-    folder = output or settings.data.prepared or Path("runs") / config.stem / "corpus"
-    on_ray = engine.engine is EngineChoice.RAY
-    if on_ray and not is_url(folder):
-        folder = folder.absolute()  # workers have another current folder
     given = settings.tokenizer.path
     if init_from:
         from lingon.training.checkpoint import resolve_checkpoint
 
         given = resolve_checkpoint(init_from)
-    _check_corpora(settings, folder)
     tokenizer, interrupt = Tokenizer.read(given) if given else None, Interrupt(after="the blocks in hand")
     interrupt.install_handlers()
     with ExitStack() as stack:
@@ -130,9 +144,13 @@ def prepare(
             workers=bounds and bounds[1],
             engine=_ray_tasks(engine, stack) if on_ray else None,
             watch=watch,
-            stopped=lambda: interrupt.requested,
+            stopped=interrupt.stop_signal,
         )
     print(f"{url_of(folder)}: {found.counts}")
+    if report:
+        from lingon.training.prepare_report import write_report
+
+        print(f"report: {write_report(found)}")
 
 
 def _ray_tasks(options: EngineOptions, stack: ExitStack) -> TaskEngine:
@@ -148,23 +166,24 @@ def _ray_tasks(options: EngineOptions, stack: ExitStack) -> TaskEngine:
     return RayTasks(bounds)
 
 
-def _check_corpora(config: Config, corpus: Path) -> None:
+def _check_corpora(config: Config, folder: Path, always: Sequence[Corpus] = ()) -> None:
     """Raise CorpusError for a corpus that cannot be read, before PyTorch is imported, which takes seconds.
 
-    corpus: the folder of the prepared corpus. If it is complete, the training text itself is not needed
+    folder: of the prepared corpus. If that is complete, the text that it was made of need not be there
+    always: corpora that are read even then
     """
     from lingon.errors import SettingsError
     from lingon.files import check_files
+    from lingon.training.config import MANIFEST
     from lingon.training.corpus_files import exists
-    from lingon.training.prepared import MANIFEST
 
     if not (config.data.train and config.data.valid):
         raise SettingsError(
             "these are the settings of an imported model, without text: write a config with [data], and name the "
             "checkpoint with --init-from"
         )
-    read = config.data.valid if exists(corpus / MANIFEST) else config.data.corpora
-    check_files(path for each in read for path in each.files())
+    corpora = always if exists(folder / MANIFEST) else config.data.corpora
+    check_files(path for corpus in corpora for path in corpus.files())
 
 
 def _check_prepared(config: Config) -> None:

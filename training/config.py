@@ -537,6 +537,10 @@ def _own_keys_first(kind: str) -> list[str]:
 
 # All settings of a run, read from a TOML file or from a saved config.json.
 
+CORPUS, MANIFEST = "corpus", "manifest.json"
+"""The folder of the prepared corpus in the folder of a run, unless data.prepared names another one, and its last file.
+"""
+
 CORPUS_FILES = ("source", "target", "file", "scores", "alignment")
 PATHS = {"data": (*CORPUS_FILES, "held_out", "prepared"), "tokenizer": ("path",)}
 """The blocks with paths, and the keys that are paths in them or in blocks of them."""

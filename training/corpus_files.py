@@ -45,6 +45,12 @@ def alone_in(folder: Path, work: str) -> Iterator[None]:
         yield
 
 
+def make_folder(folder: Path) -> None:
+    """Make a folder, which in a store is there with its first file."""
+    if not is_url(folder):
+        files.make_folders(folder)
+
+
 def exists(path: Path) -> bool:
     """Return whether there is a file."""
     if not is_url(path):
@@ -128,9 +134,9 @@ def remove(path: Path) -> None:
 
 
 def remove_folder(folder: Path) -> None:
-    """Remove a folder with all that it has. In a store it may be gone."""
+    """Remove a folder with all that it has. It may be gone, or go meanwhile."""
     if not is_url(folder):
-        shutil.rmtree(folder)
+        shutil.rmtree(folder, ignore_errors=True)
         return
     store, name = store_of(url_of(folder))
     with naming_file(url_of(folder)), suppress(FileNotFoundError):

@@ -84,8 +84,8 @@ class Feed:
             num_workers=self._workers,
             prefetch_factor=AHEAD,
             multiprocessing_context="forkserver",
-            pin_memory=self._processes.device.type == "cuda",
             worker_init_fn=_ignore_signals,
+            pin_memory=self._processes.device.type == "cuda",
         )
         yield from loader
 
@@ -133,7 +133,7 @@ class Feed:
 
 
 def _ignore_signals(worker: int) -> None:
-    """Leave signals to the process of the run, which a terminal sends them to as well: it ends its workers."""
+    """Leave SIGINT and SIGTERM, which a terminal or a supervisor sends to all processes, to the process of the run."""
     for number in (signal.SIGINT, signal.SIGTERM):
         signal.signal(number, signal.SIG_IGN)
 

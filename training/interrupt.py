@@ -16,6 +16,10 @@ class Interrupt:
     signal_number: int = signal.SIGINT
     after: str = "the next update"  # what is still done
 
+    def stop_signal(self) -> int:
+        """Return the number of the signal that has asked to stop, or 0."""
+        return self.signal_number if self.requested else 0
+
     def install_handlers(self) -> None:
         """Make SIGINT and SIGTERM request the stop. A second signal of either kind ends the process at once."""
         for number in (signal.SIGINT, signal.SIGTERM):

@@ -13,14 +13,14 @@ on the number of processes nor on how often the preparation was ended.
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import json
-import signal
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
 from itertools import chain, islice
@@ -35,13 +35,14 @@ from lingon.files import check_files, read_lines
 from lingon.machine import usable_cores
 from lingon.object_stores import file_state
 from lingon.text import LanguageTokens, Tokenizer, normalise
-from lingon.training.config import Config, Corpus, pair_name
-from lingon.training.corpus import FilterCounts, Pair
+from lingon.training.config import MANIFEST, Config, Corpus, DataSettings, pair_name
+from lingon.training.corpus import FilterCounts, Pair, read_pairs
 from lingon.training.corpus_files import (
     alone_in,
     digest_of,
     each_of,
     exists,
+    make_folder,
     names_in,
     read_array,
     read_bytes,
@@ -58,7 +59,6 @@ from lingon.training.filters import PairFilters
 from lingon.training.parallel_text import RawBlock, read_blocks
 from lingon.training.prepared import (
     LENGTHS,
-    MANIFEST,
     ROWS,
     VERSION,
     CorpusFacts,
@@ -81,6 +81,7 @@ PART = 2**21
 
 # In the folder of a corpus that is not complete, and in the folder of its work.
 WORK = ".work"
+SHARDS = "[0-9][0-9][0-9]*-[0-9][0-9][0-9][0-9][0-9][0-9].arrow"
 PLAN, DUPLICATES, KEPT, TOKENS = "plan.json", "duplicates.json", "kept.npy", "tokens.json"
 
 POLL = 0.5  # seconds between two looks at whether to stop
@@ -122,7 +123,8 @@ def prepare(
     workers: int | None = None,
     engine: TaskEngine | None = None,
     watch: Watch | None = None,
-    stopped: Callable[[], bool] = lambda: False,
+    stopped: Callable[[], int] = lambda: 0,
+    rows: int = ROWS,
 ) -> PreparedCorpus:
     """Prepare the training text of a config, or go on with that, and return the corpus.
 
@@ -130,19 +132,21 @@ def prepare(
     tokenizer: with which it is tokenised, by default one that is learnt from it
     workers: processes, by default one for each core
     engine: where tasks run instead
-    stopped: whether to raise Interrupted, asked between tasks
+    stopped: gives the signal for which to raise Interrupted, or 0; asked between tasks
+    rows: lines of a corpus that one shard is made of
 
     Raises SettingsError if the folder has another corpus, and CorpusError for text that cannot be used.
     """
     config = config.with_languages()
     if exists(folder / MANIFEST):
+        remove_folder(folder / WORK)  # of an attempt that was ended after it wrote the manifest
         return open_checked(config, folder, tokenizer)
+    check_files(_input_paths(config).values())  # before a folder is made
     with alone_in(folder, WORK), ExitStack() as stack:
-        if exists(folder / MANIFEST):  # another process has completed it meanwhile
-            remove_folder(folder / WORK)
+        if exists(folder / MANIFEST):  # another process has written it meanwhile
             return open_checked(config, folder, tokenizer)
         pool = _Pool(workers or usable_cores(), stopped, stack, engine)
-        steps = _Steps(config, folder, tokenizer, watch or Silent(), pool)
+        steps = _Steps(config, folder, tokenizer, watch or Silent(), pool, rows)
         steps.begin()
         steps.read()
         steps.drop_duplicates()
@@ -174,6 +178,8 @@ def training_pairs(config: Config, tokenizer: Tokenizer, most: int = 2**20) -> l
     tokenizer: by which pairs that are too long are left out
     """
     seed = config.training.seed
+    unlinked = config.training.model_copy(update={"guided_alignment": 0.0})  # no pair has its links here
+    config = config.model_copy(update={"training": unlinked})
     with tempfile.TemporaryDirectory() as folder:
         corpus = prepare(config, Path(folder) / "corpus", tokenizer)
         epoch = mixture(config, [each.kept for each in corpus.manifest.corpora], (seed, 0))
@@ -197,7 +203,7 @@ class _Pool:
     """
 
     def __init__(
-        self, workers: int, stopped: Callable[[], bool], stack: ExitStack, engine: TaskEngine | None = None
+        self, workers: int, stopped: Callable[[], int], stack: ExitStack, engine: TaskEngine | None = None
     ) -> None:
         self.engine = engine
         self._workers, self._stopped, self._stack = workers, stopped, stack
@@ -216,30 +222,45 @@ class _Pool:
                 yield task()
             return
         running: set[Future[Result]] = set()
-        for task in chain(first, rest):
-            running.add(self._processes().submit(task))
-            while len(running) >= 2 * self._workers:
+        try:
+            for task in chain(first, rest):
+                with self._naming_break():  # submitting fails too, after a process was ended
+                    running.add(self._processes().submit(task))
+                while len(running) >= 2 * self._workers:
+                    running = yield from self._some(running)
+            while running:
                 running = yield from self._some(running)
-        while running:
-            running = yield from self._some(running)
+        except Exception:  # what processes have in hand is done, and leaves no partial file
+            for future in running:
+                future.cancel()
+            wait(running)
+            raise
 
     def _some(self, running: set[Future[Result]]) -> Generator[Result, None, set[Future[Result]]]:
         """Yield the results of the tasks that end next, and return those that still run."""
         self.check()
         done, left = wait(running, POLL, FIRST_COMPLETED)
         for future in done:
-            try:
-                yield future.result()
-            except BrokenProcessPool:
-                raise LingonError(
-                    f"a process of this preparation was ended, by the system if memory ran out; {GO_ON}"
-                ) from None
+            with self._naming_break():
+                result = future.result()
+            yield result
         return left
+
+    @contextmanager
+    def _naming_break(self) -> Iterator[None]:
+        """Raise Interrupted or LingonError if a process was ended. One signal may have reached all of them."""
+        try:
+            yield
+        except BrokenProcessPool:
+            self.check()
+            raise LingonError(
+                f"a process of this preparation was ended, by the system if memory ran out; {GO_ON}"
+            ) from None
 
     def check(self) -> None:
         """Raise Interrupted if the preparation is to stop."""
-        if self._stopped():
-            raise Interrupted(f"stopped while the corpus was prepared; {GO_ON}", signal.SIGINT)
+        if number := self._stopped():
+            raise Interrupted(f"stopped while the corpus was prepared; {GO_ON}", number)
 
     def _processes(self) -> ProcessPoolExecutor:
         if self._pool is None:
@@ -256,6 +277,7 @@ class _Steps:
     given: Tokenizer | None
     watch: Watch
     pool: _Pool
+    rows: int
 
     @property
     def work(self) -> Path:
@@ -270,12 +292,21 @@ class _Steps:
         plan = {"settings": text_settings(self.config), "inputs": _input_states(self.config)}
         path = self.work / PLAN
         if not exists(path):
+            self._forget()
+            make_folder(self.work)
             write_text(path, json.dumps(plan))
             return
         before = read_json(path)
         changed = [f"{file} has changed" for file in _changes(before["inputs"], plan["inputs"], named=False)]
         self._refuse([*_changes(before["settings"], plan["settings"]), *changed])
         self.watch.message(f"goes on with the corpus in {self.folder}")
+
+    def _forget(self) -> None:
+        """Remove shards and work, first the plan: without it an attempt removes what is left, and begins again."""
+        remove(self.work / PLAN)
+        for name in fnmatch.filter(names_in(self.folder), SHARDS):
+            remove(self.folder / name)
+        remove_folder(self.work)
 
     def _refuse(self, changed: Sequence[str]) -> None:
         if changed:
@@ -289,37 +320,33 @@ class _Steps:
     def read(self) -> None:
         """Write the work shards."""
         data = self.config.data
-        held_out = frozenset(normalise(line) for path in _held_out(self.config) for line in read_lines(path))
+        held_out = frozenset(_held_out(data))
         languages, alignments = map(data.languages_of, self.corpora), (str(each.alignment) for each in self.corpora)
         for pair in dict.fromkeys(map(data.languages_of, self.corpora)):
             PairFilters(data, pair)  # raises here for a filter that does not know a language
-        task = FilterTask(self.work, data, tuple(languages), held_out - {""}, tuple(alignments))
+        task = FilterTask(self.work, data, tuple(languages), held_out, tuple(alignments))
         self.watch.begin_step("read", None)
         for lines in self.pool.run(self._filter_tasks(task)):
             self.watch.advance(lines)
 
     def _filter_tasks(self, task: FilterTask) -> Iterator[Callable[[], int]]:
         """Yield what writes the work shards that are missing. What has one reader is read here."""
-        there = self._there()
+        there = names_in(self.work)
         missing = {
             corpus: each if self._linked(each) else each.model_copy(update={"alignment": None})
             for corpus, each in enumerate(self.corpora)
             if not there.issuperset(self._names(corpus) or ("",))
         }
         cut = {corpus: text for corpus, text in missing.items() if self.pool.engine and can_be_cut(text)}
-        pieces = cut_corpora(cut, ROWS, self.pool.run)
+        pieces = cut_corpora(cut, self.rows, self.pool.run)
         for corpus, text in missing.items():
             count = 0
-            for part in pieces[corpus] if corpus in cut else read_blocks(text, ROWS):
+            for part in pieces[corpus] if corpus in cut else read_blocks(text, self.rows):
                 name = _shard_name(corpus, count)
                 if name not in there:
                     yield partial(_filter, task, corpus, name, part)
                 count += 1
             write_text(self.work / f"{corpus:03d}.count", str(count))
-
-    def _there(self) -> set[str]:
-        """Return the names of the work shards and shards that are written."""
-        return names_in(self.work) | names_in(self.folder)
 
     def _linked(self, corpus: Corpus) -> bool:
         return bool(self.config.training.guided_alignment) and corpus.alignment is not None
@@ -357,7 +384,7 @@ class _Steps:
                 dropped[_corpus_of(name)].add_rows(reason, shard, rows)
         if not kept.any():
             counts = self._counts(dropped)
-            remove_folder(self.work)
+            self._forget()
             raise CorpusError(f"no pair passes the filters of the training text: {counts}")
         facts = {"starts": starts.tolist(), "corpora": [each.as_json() for each in dropped]}
         write_text(self.work / DUPLICATES, json.dumps(facts))
@@ -461,9 +488,7 @@ class _Steps:
         names, tokenizer = self._all_names(), read_tokenizer(self.folder)
         shards = dict(zip(names, each_of(self.folder, lambda name: Shard(self.folder / name), names), strict=True))
         if not any(each_of(self.folder, len, shards.values())):
-            for name in names:
-                remove(self.folder / name)
-            remove_folder(self.work)
+            self._forget()
             raise CorpusError(f"no pair has at most data.max_tokens = {most} tokens on each side; raise it")
         tokens = self.config.corpus_tokens(tokenizer)
         lengths = each_of(self.folder, lambda name: _lengths(shards[name], tokens[_corpus_of(name)], most), names)
@@ -480,7 +505,7 @@ class _Steps:
             ),
         )
         write_text(self.folder / MANIFEST, manifest.model_dump_json(indent=1) + "\n")
-        remove_folder(self.work)
+        remove_folder(self.work)  # another process may remove it too, see `prepare`
 
     def _facts(self, corpus: int, shards: dict[str, Shard]) -> CorpusFacts:
         names, dropped = self._names(corpus), DroppedPairs()
@@ -534,7 +559,7 @@ def _shard_name(corpus: int, number: int) -> str:
 
 
 def _corpus_of(name: str) -> int:
-    return int(name[:3])
+    return int(name.partition("-")[0])
 
 
 def _repeated(
@@ -546,7 +571,7 @@ def _repeated(
     kept: which pairs are there, of all shards
     bits: of the number of the part
     """
-    numbers, heads, ends, start = [], [], [], 0
+    numbers, heads, ends, start = [np.empty(0, np.int64)], [np.empty(0, np.uint64)], [np.empty(0, np.uint64)], 0
     for head, end in keys:
         there = kept[start : start + len(head)]
         mine = np.flatnonzero((head >> np.uint64(64 - bits) == part) & there if bits else there)
@@ -588,8 +613,8 @@ def token_settings(config: Config, tokenizer: Tokenizer | None) -> dict[str, Any
     tags = {f"train.{number}.tag": corpus.tag for number, corpus in enumerate(config.data.train) if corpus.tag}
     return {
         **tags,
-        "max_tokens": config.data.max_tokens,
-        "max_token_ratio": config.data.filters.max_token_ratio,
+        "data.max_tokens": config.data.max_tokens,
+        "data.max_token_ratio": config.data.filters.max_token_ratio,
         "tokenizer": learnt if tokenizer is None else {"files": file_digests(tokenizer)},
         "languages": config.languages and config.languages.model_dump(mode="json"),
     }
@@ -600,9 +625,11 @@ def file_digests(tokenizer: Tokenizer) -> dict[str, str]:
     return {name: hashlib.sha256(content).hexdigest() for name, content in tokenizer.files().items()}
 
 
-def _held_out(config: Config) -> list[Path]:
-    """Return the files whose lines no training text may have: those of validation text, and data.held_out."""
-    return [*(path for corpus in config.data.valid for path in corpus.files()), *config.data.held_out]
+def _held_out(data: DataSettings) -> Iterator[str]:
+    """Yield the normalised texts that no training text may have: of validation text, and of data.held_out."""
+    pairs = (pair for corpus in data.valid for pair in read_pairs(corpus))
+    lines = (normalise(line) for path in data.held_out for line in read_lines(path))
+    yield from filter(None, chain(chain.from_iterable((pair.source, pair.target) for pair in pairs), lines))
 
 
 def _input_paths(config: Config) -> dict[str, Path]:

@@ -25,12 +25,12 @@ from lingon.alignment import WordLink
 from lingon.errors import CorpusError
 from lingon.object_stores import is_url, open_parts, url_of
 from lingon.text import Tokenizer
-from lingon.training.config import LanguagePair
+from lingon.training.config import MANIFEST, LanguagePair
 from lingon.training.corpus import FilterCounts, Pair
 from lingon.training.corpus_files import read_array, read_json, read_tokenizer
 from lingon.training.model_settings import SettingsBlock
 
-MANIFEST, LENGTHS = "manifest.json", "lengths.npy"
+LENGTHS = "lengths.npy"
 ROWS = 2**16
 """Lines of a corpus that one shard is made of."""
 

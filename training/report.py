@@ -7,7 +7,7 @@ import math
 import os
 import platform
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from datetime import timedelta
 from pathlib import Path
@@ -22,20 +22,23 @@ from tensorboard.compat.proto.summary_pb2 import Summary
 from tensorboard.summary.writer.record_writer import RecordWriter
 from torch import Tensor
 
-from lingon.files import naming
+from lingon.files import naming, write_text
 from lingon.training.config import pair_name
 from lingon.training.evaluation import Validation
+from lingon.training.learning_curves import CURVES, learning_curves, read_log
 from lingon.training.prepare_progress import PrepareProgress
 from lingon.training.processes import Processes
+from lingon.training.svg import short_number
 
 LOG = "log.jsonl"
+DRAWING_PAUSE = 60.0  # seconds between two pictures, apart from those of validations
 
 
 class Report:
     """Open for the length of a run. Only the leader of the processes enables it."""
 
     def __init__(self, run: Path, max_steps: int, *, enabled: bool) -> None:
-        self._run, self._enabled = run, enabled
+        self._run, self._max_steps, self._enabled = run, max_steps, enabled
         self._console = Console(stderr=True, quiet=not enabled)
         self._preparation = PrepareProgress(self._console)
         self._bar = Progress(
@@ -49,6 +52,7 @@ class Report:
         self._task = self._bar.add_task("train", total=max_steps, status="")
         self._pace = Pace(max_steps)
         self._named_signatures = ""
+        self._drawn, self._cannot_draw = -math.inf, False  # when the curves were drawn, and whether that has failed
         self._log: IO[str] | None = None
         self._curves: Curves | None = None
 
@@ -82,15 +86,20 @@ class Report:
         self._bar.start()
 
     def log_training(self, step: int, figures: Mapping[str, float]) -> None:
-        """Log the figures of the last updates: loss, learning_rate, tokens_per_second, gradient_norm, epoch."""
+        """Log figures of the last updates: loss, learning_rate, tokens_per_second, gradient_norm; and of the whole run:
+        epoch, target_tokens, seconds.
+        """
         self._record("train", step, figures)
         loss, rate, left = figures["loss"], figures["tokens_per_second"], self._pace.left(step)
-        shown = f"loss {loss:.3f}  {rate:,.0f} tokens/s{f'  {left} left' if left is not None else ''}"
+        done, remaining = figures["target_tokens"], "" if left is None else f"{left} left"
+        tokens = f"{short_number(done)} of {short_number(done / max(step, 1) * self._max_steps)} tokens"
+        shown = "  ".join(filter(None, (f"loss {loss:.3f}", f"{rate:,.0f} tokens/s", tokens, remaining)))
         self._bar.update(self._task, completed=step, status=shown)
         if not self._console.is_terminal:
-            elapsed = f"{self._pace.elapsed()} elapsed{f', {left} left' if left is not None else ''}"
+            times = ", ".join(filter(None, (tokens, f"{self._pace.elapsed()} elapsed", remaining)))
             self.message(
-                f"step {step}  epoch {figures['epoch']:.2f}  loss {loss:.4f}  {rate:,.0f} target tokens/s  {elapsed}"
+                f"step {step:,} of {self._max_steps:,}  epoch {figures['epoch']:.2f}  loss {loss:.4f}  "
+                f"{rate:,.0f} target tokens/s  {times}"
             )
 
     def log_validation(self, step: int, found: Validation) -> None:
@@ -103,6 +112,24 @@ class Report:
         if self._named_signatures != found.signatures:  # they hardly ever change: the log has them each time
             self._named_signatures = found.signatures
             self.message(found.signatures)
+
+    def draw_curves(self, best: int, stages: Sequence[int], *, at_once: bool) -> None:
+        """Draw the learning curves again. A picture that cannot be made is a message and never ends a run.
+
+        best: the step of the best checkpoint, 0 without one
+        stages: their last updates
+        at_once: even if the last picture is new
+        """
+        if not self._enabled or not (at_once or time.monotonic() - self._drawn >= DRAWING_PAUSE):
+            return
+        self._drawn = time.monotonic()
+        path = self._run / CURVES
+        try:
+            write_text(path, learning_curves(str(self._run), read_log(self._run / LOG), best, stages))
+        except Exception as error:
+            if not self._cannot_draw:
+                self.message(f"{path}: the learning curves cannot be drawn, the run goes on: {error}")
+            self._cannot_draw = True
 
     def _record(self, kind: str, step: int, figures: Mapping[str, float | str]) -> None:
         """Write one line of JSON and one point of every curve. The first call creates the files."""

@@ -21,6 +21,7 @@ from lingon.training import checkpoint as checkpoints
 from lingon.training.batches import filter_by_length
 from lingon.training.checkpoint import MovingAverage
 from lingon.training.config import (
+    CORPUS,
     Config,
     LanguagePair,
     TrainingSettings,
@@ -42,8 +43,6 @@ from lingon.training.report import Report
 from lingon.training.trainer import Trainer
 
 BYTES_OF_WEIGHT = 16  # in training: the weight, its gradient and the two moments of Adam, in fp32
-CORPUS = "corpus"
-"""The folder of the prepared corpus in the folder of a run, unless data.prepared names another one."""
 
 
 @contextmanager
@@ -218,7 +217,7 @@ def _corpus(
     folder, given = config.data.prepared or run / CORPUS, start or config.tokenizer.path
     tokenizer = Tokenizer.read(given) if given else None
     if processes.is_leader:
-        prepare(config, folder, tokenizer, watch=report, stopped=lambda: interrupt.requested)
+        prepare(config, folder, tokenizer, watch=report, stopped=interrupt.stop_signal)
     processes.barrier()
     return PreparedCorpus(folder)
 

@@ -184,7 +184,15 @@ class Trainer:
         self.progress.seconds += meter.seconds()
         self.progress.target_tokens += meter.tokens
         rate = learning_rate(step, self.config.training)
-        self.report.log_training(step, {**figures, "learning_rate": rate, "epoch": group.epoch + group.share})
+        done = {"target_tokens": float(self.progress.target_tokens), "seconds": self.progress.seconds}
+        figures |= {"learning_rate": rate, "epoch": group.epoch + group.share, **done}
+        self.report.log_training(step, figures)
+        self._draw_curves(at_once=False)
+
+    def _draw_curves(self, *, at_once: bool) -> None:
+        best = self.progress.best_step if self.progress.best_bleu >= 0 else 0  # none after it was forgotten
+        stages = [stage.until for stage in self.config.training.stage if stage.until is not None]
+        self.report.draw_curves(best, stages, at_once=at_once)
 
     def _checkpoint_due(self) -> bool:
         """Return whether this step has a checkpoint and a validation by the settings."""
@@ -260,6 +268,7 @@ class Trainer:
             if progress.stale == 0:
                 checkpoints.mark_best(self.folder, folder, found.numbers)
             checkpoints.save_progress(folder, progress)
+        self._draw_curves(at_once=True)
 
 
 def outcome(trainer: Trainer) -> str:

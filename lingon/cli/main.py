@@ -24,7 +24,7 @@ Verb = Callable[..., Any]
 
 ORDER = (
     "train",
-    "tokenizer",
+    "prepare",
     "average",
     "distill",
     "evaluate",

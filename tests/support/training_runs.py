@@ -10,7 +10,7 @@ import shutil
 import socket
 import sys
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from importlib.metadata import EntryPoint
@@ -79,10 +79,20 @@ def tiny_config_text(**blocks: dict[str, Any]) -> str:
 
 def train_command(*arguments: object) -> list[str]:
     """Return the command line of `lingon train` with these arguments, to be run in the root of the repository."""
-    script = "import sys; from importlib.metadata import EntryPoint; from lingon.cli.main import main; "
-    script += "verb = EntryPoint('train', 'lingon.training.cli:train', 'lingon.verbs'); "
+    return _verb_command("train", "", arguments)
+
+
+def prepare_command(*arguments: object, rows: int) -> list[str]:
+    """Return that of `lingon prepare`; rows: lines of a shard, of which the command has more."""
+    few = f"from lingon.training.prepare import prepare; prepare.__kwdefaults__['rows'] = {rows}; "
+    return _verb_command("prepare", few, arguments)
+
+
+def _verb_command(verb: str, before: str, arguments: Sequence[object]) -> list[str]:
+    script = f"import sys; from importlib.metadata import EntryPoint; from lingon.cli.main import main; {before}"
+    script += f"verb = EntryPoint('{verb}', 'lingon.training.cli:{verb}', 'lingon.verbs'); "
     script += "sys.exit(main(entries=[verb]))"
-    return [sys.executable, "-W", "error", "-c", script, "train", *map(str, arguments)]
+    return [sys.executable, "-W", "error", "-c", script, verb, *map(str, arguments)]
 
 
 def one_thread() -> dict[str, str]:

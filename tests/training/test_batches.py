@@ -5,59 +5,39 @@ from __future__ import annotations
 from bisect import bisect_left
 from itertools import accumulate
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 
 from lingon.errors import CorpusError
-from lingon.text import BOS, EOS, PAD, Tokenizer
+from lingon.text import BOS, EOS, PAD, Tokenizer, normalise
 from lingon.training.batches import (
+    Batch,
+    BatchMaker,
     EncodedPairs,
-    EpochEncoder,
     PieceAlignments,
     derive_seed,
-    drop_long,
+    encode_pairs,
     filter_by_length,
-    plan_batches,
 )
-from lingon.training.config import Corpus, DataSettings, TokenizerSettings
-from lingon.training.corpus import FilterCounts, Pair, TrainingText, read_linked_pairs, read_training_text
+from lingon.training.config import Config, TokenizerSettings
+from lingon.training.corpus import Pair
+from lingon.training.prepare import prepare
 from lingon.training.tokenizer import train_tokenizer
+from tests.support.corpora import (
+    batch_of,
+    epoch_pairs,
+    ids_of,
+    linked_corpus,
+    maker_of,
+    pairs_of,
+    rows_of,
+    text_config,
+)
 from tests.support.tokenizers import train_sentencepiece
 
-LENGTHS = st.lists(st.tuples(st.integers(1, 40), st.integers(1, 40)), min_size=1, max_size=80)
-
-
-@given(lengths=LENGTHS, budget=st.integers(1, 200), seed=st.integers(0, 2**40))
-def test_every_pair_is_in_one_batch_within_the_budget(lengths: list[tuple[int, int]], budget: int, seed: int) -> None:
-    array = np.array(lengths)
-    batches = plan_batches(array, budget, (seed, 3))
-    assert sorted(np.concatenate(batches).tolist()) == list(range(len(lengths)))
-    for rows in batches:
-        assert len(rows) == 1 or len(rows) * array[rows].max() <= budget
-
-
-def test_the_plan_is_a_function_of_the_seed_and_the_epoch() -> None:
-    lengths = np.random.default_rng(0).integers(1, 30, (200, 2))
-
-    def plan(*seed: int) -> list[list[int]]:
-        return [rows.tolist() for rows in plan_batches(lengths, 100, seed)]
-
-    assert plan(1, 0) == plan(1, 0)
-    assert plan(1, 0) != plan(1, 1) != plan(2, 0)
-
-
-def test_pairs_of_similar_length_are_batched_together() -> None:
-    lengths = np.random.default_rng(0).integers(1, 30, (2000, 2))
-    padded = sum(len(rows) * lengths[rows, 1].max() for rows in plan_batches(lengths, 400, (1,)))
-    assert padded < 1.1 * lengths[:, 1].sum()
-
-
-def test_a_long_source_makes_only_its_own_batch_small() -> None:
-    lengths = np.array([(40, 1), *[(5, 5)] * 100])
-    assert len(plan_batches(lengths, 100, (1,))) <= 6
+GUIDED: dict[str, Any] = {"training": {"guided_alignment": 0.5}}
 
 
 def test_a_batch_has_padded_pairs_with_begin_and_end_tokens() -> None:
@@ -69,16 +49,26 @@ def test_a_batch_has_padded_pairs_with_begin_and_end_tokens() -> None:
     assert batch.tokens == 6
 
 
-def test_a_source_without_an_end_token_is_its_pieces(tokenizer: Tokenizer) -> None:
-    pairs = [Pair("1 2 3", "3 2 1"), Pair("4", "4")]
+@pytest.mark.parametrize("alpha", [0.0, 0.1])
+def test_a_source_without_an_end_token_is_its_pieces(tokenizer: Tokenizer, tmp_path: Path, alpha: float) -> None:
+    config = text_config(tmp_path, [("1 2 3", "3 2 1"), ("4", "4")], tokenizer={"sampling_alpha": alpha})
     framed = tokenizer.with_source_end(source_end=False)
-    for alpha in (0.0, 0.1):
-        encoded = EpochEncoder(pairs, framed, alpha).encode((1,))
-        batch = encoded.batch([0, 1])
-        assert batch.source_lengths.tolist() == [len(source) for source in encoded.sources]
-        assert EOS not in batch.source_ids
-        assert (batch.labels == EOS).sum() == 2
-        assert batch.source_ids[0].tolist() == encoded.sources[0]
+    batch = batch_of(maker_of(config, tmp_path / "corpus", framed), [0, 1])
+    assert EOS not in batch.source_ids
+    assert (batch.labels == EOS).sum() == 2
+    assert [tokenizer.source.decode(source) for source in ids_of(batch)[0]] == ["1 2 3", "4"]
+
+
+@pytest.mark.parametrize("source_end", [True, False])
+def test_batches_of_a_prepared_corpus_are_those_of_its_pairs_in_memory(
+    tokenizer: Tokenizer, pairs: list[Pair], tmp_path: Path, source_end: bool
+) -> None:
+    config = text_config(tmp_path, [(pair.source, pair.target) for pair in pairs])
+    framed = tokenizer.with_source_end(source_end=source_end)
+    maker, encoded = maker_of(config, tmp_path / "corpus", framed), encode_pairs(pairs, framed)
+    for rows in ([0], [5, 3, 299, 3], [*range(100)]):
+        found, expected = batch_of(maker, rows), encoded.batch(rows)
+        assert all(map(np.array_equal, found[:4], expected[:4]))
 
 
 def test_different_numbers_give_different_seeds() -> None:
@@ -94,13 +84,18 @@ def test_pairs_longer_than_max_tokens_on_a_side_are_filtered(tokenizer: Tokenize
     assert filter_by_length([short, long], tokenizer, length - 1) == [short]
 
 
-def test_long_pairs_are_dropped_and_counted_once_however_often_they_repeat(tokenizer: Tokenizer) -> None:
-    text = TrainingText([[Pair("1", "1"), Pair("1 2 3 4 5 6", "6")]], [3], FilterCounts(2))
-    kept = drop_long(text, tokenizer, 4)
-    assert kept.epoch() == [Pair("1", "1")] * 3
-    assert (kept.counts.kept, kept.counts.dropped["length"]) == (1, 1)
-    with pytest.raises(CorpusError, match=r"no pair has at most data\.max_tokens = 1 tokens"):
-        drop_long(text, tokenizer, 1)
+def test_long_pairs_are_dropped_and_counted_once_however_often_they_repeat(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    long = ("1 2 3 4 5 6", "6")
+    config = text_config(tmp_path, {"tsv": tmp_path / "text", "repeat": 3}, data={"max_tokens": 4})
+    (tmp_path / "text").write_text("\t".join(("1", "1")) + "\n" + "\t".join(long) + "\n")
+    corpus = prepare(config, tmp_path / "corpus", tokenizer)
+    assert epoch_pairs(corpus, config) == [Pair("1", "1")] * 3
+    assert (corpus.counts.kept, corpus.counts.dropped["length"]) == (1, 1)
+    alone = text_config(tmp_path, [long], data={"max_tokens": 4})
+    with pytest.raises(CorpusError, match=r"no pair has at most data\.max_tokens = 4 tokens"):
+        prepare(alone, tmp_path / "other", tokenizer)
 
 
 WORDS = ["haus", "boot", "hausboot", "see"]
@@ -113,42 +108,44 @@ def syllables() -> Tokenizer:
     return train_tokenizer([Pair(text, text) for text in texts], TokenizerSettings(vocab_size=270))
 
 
-def write_corpus(folder: Path, sources: list[str], targets: list[str], links: list[str]) -> Corpus:
-    files = {"source": sources, "target": targets, "alignment": links}
-    for name, lines in files.items():
-        (folder / name).write_text("".join(f"{line}\n" for line in lines), encoding="utf-8")
-    return Corpus(**{name: folder / name for name in files})
+def guided(folder: Path, pairs: list[tuple[str, str]], links: list[str], **data: Any) -> Config:
+    return text_config(folder, linked_corpus(folder, pairs, links), data=data, **GUIDED)
 
 
 def test_links_stay_with_their_pairs_through_every_filter(tmp_path: Path) -> None:
-    """Dropped are an empty pair, one of unlike lengths, a duplicate with other links, and one that is too long."""
-    sources = ["a b", "", "c d", "a b", "x" * 40, "e " * 30, "f g"]
-    targets = ["b a", "x", "d c", "b a", "x", "e " * 30, "g f"]
-    corpus = write_corpus(tmp_path, sources, targets, ["0-1", "", "1-0", "0-0", "0-0", "29-29", "0-1 1p0"])
-    settings = DataSettings(
-        source_language="en", target_language="de", train=(corpus,), valid=Corpus(file=tmp_path / "valid.tsv")
-    )
-    text = read_training_text(settings, linked=True)
-    tokenizer = train_tokenizer(text.epoch() * 9, TokenizerSettings(vocab_size=275, character_coverage=1.0))
-    kept = drop_long(text, tokenizer, 20)
-    links = {"a b": ((0, 1),), "c d": ((1, 0),), "f g": ((0, 1), (1, 0))}
-    assert {pair.source: pair.links for pair in kept.epoch()} == links
-    assert kept.counts.dropped == {"empty": 1, "ratio": 1, "duplicate": 1, "length": 1}
+    """Dropped are an empty pair, one of unlike lengths, a duplicate with other links, one that is held out, and one
+    that is too long.
+    """
+    held_out, unlike, long = ("h i", "i h"), ("x" * 40, "x"), ("e " * 30, "e " * 30)
+    pairs = [("a b", "b a"), ("", "x"), ("c d", "d c"), ("a b", "b a"), held_out, unlike, long, ("f g", "g f")]
+    links = ["0-1", "", "1-0", "0-0", "0-0", "0-0", "29-29", "0-1 1p0"]
+    (tmp_path / "test").write_text("i h\n")
+    config = guided(tmp_path, pairs, links, max_tokens=20, held_out=[str(tmp_path / "test")])
+    kept = [Pair("a b", "b a"), Pair("c d", "d c"), Pair("f g", "g f")]
+    tokenizer = train_tokenizer(kept * 9, TokenizerSettings(vocab_size=270, character_coverage=1.0))
+    corpus = prepare(config, tmp_path / "corpus", tokenizer)
+    assert pairs_of(corpus) == [(pair.source, pair.target) for pair in kept]
+    assert corpus.links(rows_of(corpus)) == [[(0, 1)], [(1, 0)], [(0, 1), (1, 0)]]
+    assert corpus.counts.dropped == {"empty": 1, "ratio": 1, "duplicate": 1, "held out": 1, "length": 1}
+    assert corpus.manifest.corpora[0].linked == 3
 
 
-def test_links_are_read_only_if_they_are_asked_for_and_are_part_of_the_digest(tmp_path: Path) -> None:
-    corpus = write_corpus(tmp_path, ["a b"], ["b a"], ["0-1"])
-    settings = DataSettings(
-        source_language="en", target_language="de", train=(corpus,), valid=Corpus(file=tmp_path / "valid.tsv")
-    )
-    plain, linked = read_training_text(settings), read_training_text(settings, linked=True)
-    assert [pair.links for text in (plain, linked) for pair in text.epoch()] == [(), ((0, 1),)]
-    assert plain.digest() != linked.digest()
+def test_links_are_read_only_if_they_are_asked_for_and_are_part_of_the_digest(
+    tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    linked = guided(tmp_path, [("a b", "b a")], ["0-1"])
+    plain = linked.model_copy(update={"training": linked.training.model_copy(update={"guided_alignment": 0.0})})
+    found = [prepare(config, tmp_path / str(place), tokenizer) for place, config in enumerate((plain, linked))]
+    assert [corpus.links(rows_of(corpus)) for corpus in found] == [[[]], [[(0, 1)]]]
+    assert found[0].digest([1]) != found[1].digest([1])
 
 
-def test_links_count_the_words_of_the_file_where_normalisation_removes_a_word(tmp_path: Path) -> None:
-    corpus = write_corpus(tmp_path, ["a \u200b  b"], ["b\u00a0a"], ["0-1 1-0 2-0"])
-    assert list(read_linked_pairs(corpus)) == [Pair("a b", "b a", ((0, 1), (1, 0)))]
+def test_links_count_the_words_of_the_file_where_normalisation_removes_a_word(
+    tmp_path: Path, tokenizer: Tokenizer
+) -> None:
+    corpus = prepare(guided(tmp_path, [("a \u200b  b", "b\u00a0a")], ["0-1 1-0 2-0"]), tmp_path / "corpus", tokenizer)
+    assert pairs_of(corpus) == [("a b", "b a")]
+    assert corpus.links(rows_of(corpus)) == [[(0, 1), (1, 0)]]
 
 
 @pytest.mark.parametrize(
@@ -161,20 +158,20 @@ def test_links_count_the_words_of_the_file_where_normalisation_removes_a_word(tm
     ],
 )
 def test_a_wrong_alignment_file_is_an_error_with_file_line_and_link(
-    tmp_path: Path, links: list[str], message: str
+    tmp_path: Path, tokenizer: Tokenizer, links: list[str], message: str
 ) -> None:
-    corpus = write_corpus(tmp_path, ["a b", "a b"], ["b a", "b a"], links)
+    config = guided(tmp_path, [("a b", "b a")] * 2, links)
     with pytest.raises(CorpusError) as error:
-        list(read_linked_pairs(corpus))
+        prepare(config, tmp_path / "corpus", tokenizer, rows=1)
     assert str(error.value) == f"{tmp_path}/{message.format(folder=tmp_path)}"
 
 
 def test_all_pieces_of_linked_words_are_linked_with_equal_shares(syllables: Tokenizer) -> None:
     source, target = "see hausboot boot", "haus see"
-    links = PieceAlignments([Pair(source, target, ((1, 0), (2, 0)))], syllables)
     pieces = [syllables.source.encode(text, out_type=str) for text in (source, target)]
     words = [["".join(each[: place + 1]).count("\u2581") - 1 for place in range(len(each))] for each in pieces]
-    found = links.batch([0], [syllables.encode_source(source)], [syllables.encode_target(target)])[0]
+    ids = [syllables.encode_source(source)], [syllables.encode_target(target)]
+    found = PieceAlignments(syllables).batch(([source], [target]), [((1, 0), (2, 0))], *ids)[0]
     linked = [place for place, word in enumerate(words[0]) if word in (1, 2)]
     assert len(linked) > 2  # the compound has several pieces
     for place, row in enumerate(found.tolist()):
@@ -195,20 +192,35 @@ def normalising() -> Tokenizer:
     return Tokenizer(train_sentencepiece(lines, 60, **options))
 
 
+def own_translations(folder: Path, texts: list[str], tokenizer: Tokenizer, alpha: float) -> BatchMaker:
+    """Return what makes batches of texts that are their own translations, linked word by word."""
+    links = [" ".join(f"{word}-{word}" for word in range(len(text.split()))) for text in texts]
+    corpus = linked_corpus(folder, [(text, text) for text in texts], links)
+    return maker_of(
+        text_config(folder, corpus, tokenizer={"sampling_alpha": alpha}, **GUIDED), folder / "corpus", tokenizer
+    )
+
+
+def aligned(batch: Batch) -> list[tuple[list[int], list[int], list[list[float]]]]:
+    """Return the pieces of each source and target of a batch, and the shares of the sources in each target piece."""
+    assert batch.alignment is not None
+    found = zip(*ids_of(batch), batch.alignment.tolist(), strict=True)
+    return [(source[:-1], target, shares) for source, target, shares in found]
+
+
 @pytest.mark.parametrize("alpha", [0.0, 0.3])
-def test_links_stay_with_their_words_where_the_tokenizer_normalises(normalising: Tokenizer, alpha: float) -> None:
-    """Word by word, each text is its own translation."""
-    pairs = [Pair(text, text, tuple((word, word) for word in range(len(text.split())))) for text in CHANGED]
-    encoder, seen = EpochEncoder(pairs, normalising, alpha, linked=True), set()
+def test_links_stay_with_their_words_where_the_tokenizer_normalises(
+    tmp_path: Path, normalising: Tokenizer, alpha: float
+) -> None:
+    written = [normalise(text) for text in CHANGED]
+    maker, seen = own_translations(tmp_path, written, normalising, alpha), set()
     for epoch in range(4):
-        encoded = encoder.encode((1, epoch))
-        for row, text in enumerate(CHANGED):
-            alignment = encoded.batch([row]).alignment
-            assert alignment is not None
-            sources, targets = (words_of(normalising, text, ids[row]) for ids in (encoded.sources, encoded.targets))
-            found = [[j for j, share in enumerate(shares) if share] for shares in alignment[0].tolist()]
+        for row, text in enumerate(written):
+            ((source, target, shares),) = aligned(batch_of(maker, [row], epoch))
+            sources, targets = (words_of(normalising, text, ids) for ids in (source, target))
+            found = [[j for j, share in enumerate(line) if share] for line in shares]
             assert found == [*([j for j, word in enumerate(sources) if word == each] for each in targets), []], text
-            seen.add(tuple(encoded.sources[row]))
+            seen.add(tuple(source))
     assert (len(seen) > len(CHANGED)) == (alpha > 0)
 
 
@@ -221,27 +233,23 @@ def words_of(tokenizer: Tokenizer, text: str, ids: list[int]) -> list[int]:
     return [bisect_left(ends, end) for end in accumulate(map(len, pieces))]
 
 
-def test_links_follow_the_segmentation_that_an_epoch_samples(syllables: Tokenizer) -> None:
-    """Word by word, the text is its own translation."""
-    texts = {"see haus boot": ((0, 0), (1, 1), (2, 2)), "boot see": ((0, 0), (1, 1))}
-    pairs = [Pair(text, text, links) for text, links in texts.items()]
-    encoder, shapes = EpochEncoder(pairs, syllables, 0.1, linked=True), set()
+def test_links_follow_the_segmentation_that_an_epoch_samples(tmp_path: Path, syllables: Tokenizer) -> None:
+    maker, shapes = own_translations(tmp_path, ["see haus boot", "boot see"], syllables, 0.1), set()
     for epoch in range(8):
-        encoded = encoder.encode((1, epoch))
-        batch = encoded.batch([1, 0])
+        batch = batch_of(maker, [1, 0], epoch)
         assert batch.alignment is not None
         shapes.add(batch.alignment.shape)
-        for place, row in enumerate((1, 0)):
-            for t, shares in enumerate(batch.alignment[place, : len(encoded.targets[row])]):
-                heads = [syllables.source.id_to_piece(token)[0] for token in encoded.targets[row][: t + 1]]
-                word = heads.count("\u2581") - 1
-                marks = [syllables.source.id_to_piece(token)[0] for token in encoded.sources[row]]
+        for source, target, rows in aligned(batch):
+            marks, heads = ([syllables.source.id_to_piece(token)[0] for token in ids] for ids in (source, target))
+            for t, shares in enumerate(rows[: len(target)]):
+                word = heads[: t + 1].count("\u2581") - 1
                 linked = [j for j in range(len(marks)) if marks[: j + 1].count("\u2581") - 1 == word]
-                assert [j for j, share in enumerate(shares.tolist()) if share] == linked
-                assert float(shares.sum()) == pytest.approx(1)
-            assert not batch.alignment[place, len(encoded.targets[row]) :].any()
+                assert [j for j, share in enumerate(shares) if share] == linked
+                assert sum(shares) == pytest.approx(1)
+            assert not np.any(rows[len(target) :])
     assert len(shapes) > 1
 
 
-def test_batches_of_a_run_without_guidance_have_no_alignment(syllables: Tokenizer) -> None:
-    assert EpochEncoder([Pair("see", "see", ((0, 0),))], syllables).encode((1,)).batch([0]).alignment is None
+def test_batches_of_a_run_without_guidance_have_no_alignment(tmp_path: Path, syllables: Tokenizer) -> None:
+    config = text_config(tmp_path, linked_corpus(tmp_path, [("see", "see")], ["0-0"]))
+    assert batch_of(maker_of(config, tmp_path / "corpus", syllables), [0]).alignment is None

@@ -13,10 +13,10 @@ from lingon.errors import CheckpointError, SettingsError
 from lingon.text import Tokenizer
 from lingon.training import checkpoint as files
 from lingon.training.checkpoint import load_checkpoint
-from lingon.training.cli import average, tokenizer
+from lingon.training.cli import average, prepare
 from lingon.training.cli import train as train_verb
 from tests.support.repository import ROOT
-from tests.support.training_runs import tiny_config_text, train, write_config
+from tests.support.training_runs import same, tiny_config_text, train, weights_of, write_config
 
 
 @pytest.fixture(scope="module")
@@ -63,16 +63,38 @@ def test_heads_that_a_bundle_can_have_are_not_refused(tmp_path: Path, other: dic
     write_config(tmp_path, model={"dim": 24, "heads": 4, **other}).model.check_export()
 
 
-def test_a_tokenizer_is_trained_and_shown(corpus: Path, capsys: pytest.CaptureFixture[str]) -> None:
+def test_a_corpus_is_prepared_where_the_run_or_the_option_or_the_settings_say(
+    corpus: Path, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
+) -> None:
+    monkeypatch.chdir(corpus)
+    write_config(corpus, "of-run.toml")
+    write_config(corpus, "named.toml", data={"prepared": "shared"})
+    for name, output, folder in (
+        ("of-run", None, "runs/of-run/corpus"),
+        ("named", None, corpus / "shared"),
+        ("named", Path("other"), "other"),
+    ):
+        prepare(Path(f"{name}.toml"), output)
+        counts = "300 pairs read, 298 kept (dropped: 0 empty, 0 ratio, 0 duplicate, 0 length, 2 held out)"
+        assert capsys.readouterr().out == f"{folder}: {counts}\n"
+        assert Tokenizer.read(corpus / folder).source_vocab == 280
+
+
+def test_runs_take_the_corpus_and_the_tokenizer_that_were_prepared_before(corpus: Path) -> None:
     write_config(corpus)
-    tokenizer(corpus / "config.toml", corpus / "words")
-    printed = capsys.readouterr().out
-    assert "pieces: 280 source, 280 target (tokenizer.model)" in printed
-    first = (corpus / "train.source").read_text().splitlines()[0]
-    assert f"source: {' '.join(f'▁{digit}' for digit in first.split())}" in printed.splitlines()
-    assert Tokenizer.read(corpus / "words").source_vocab == 280
-    with pytest.raises(SettingsError, match="words exists already"):
-        tokenizer(corpus / "config.toml", corpus / "words")
+    prepare(corpus / "config.toml", corpus / "shared")
+    few = {"max_steps": 1, "cooldown_steps": 0}
+    shared = train(write_config(corpus, data={"prepared": "shared"}, training=few), corpus / "run")
+    own = train(write_config(corpus, tokenizer={"path": "shared"}, training=few), corpus / "own")
+    assert not (corpus / "run" / "corpus").exists()
+    assert shared.tokenizer.files() == own.tokenizer.files() == Tokenizer.read(corpus / "shared").files()
+    assert same(weights_of(shared), weights_of(own))
+
+
+def test_a_corpus_gets_the_tokenizer_of_a_checkpoint(run: Path, corpus: Path) -> None:
+    write_config(corpus, tokenizer={"vocab_size": 300})
+    prepare(corpus / "config.toml", corpus / "shared", init_from=run)
+    assert Tokenizer.read(corpus / "shared").files() == Tokenizer.read(run).files()
 
 
 def test_an_average_of_a_run_takes_its_last_checkpoints(run: Path, tmp_path: Path) -> None:
@@ -94,12 +116,13 @@ def test_an_average_of_more_checkpoints_than_a_run_has_says_so(
     assert "all of them" not in capsys.readouterr().out
 
 
-@pytest.mark.parametrize("verb", ["train", "tokenizer"])
+@pytest.mark.parametrize("verb", ["train", "prepare"])
 def test_a_missing_corpus_is_an_error_before_torch_is_imported(verb: str, tmp_path: Path) -> None:
     (tmp_path / "config.toml").write_text(tiny_config_text())
     program = (
-        "import sys; from lingon.cli.main import main\n"
-        f"code = main(['{verb}', sys.argv[1], '--output', sys.argv[2]])\n"
+        "import sys; from importlib.metadata import EntryPoint; from lingon.cli.main import main\n"
+        f"verb = EntryPoint('{verb}', 'lingon.training.cli:{verb}', 'lingon.verbs')\n"
+        f"code = main(['{verb}', sys.argv[1], '--output', sys.argv[2]], entries=[verb])\n"
         "print(code, sorted({'torch', 'numpy', 'sentencepiece'} & set(sys.modules)))"
     )
     command = [sys.executable, "-c", program, str(tmp_path / "config.toml"), str(tmp_path / "new")]

@@ -5,13 +5,18 @@ from __future__ import annotations
 import gzip
 import re
 from pathlib import Path
+from typing import Any
 
 import pytest
 
 from lingon.errors import CorpusError, SettingsError
-from lingon.training.config import Corpus, DataSettings, TokenizerSettings
-from lingon.training.corpus import Pair, read_pairs, read_training_text
+from lingon.text import Tokenizer
+from lingon.training.config import Corpus, TokenizerSettings
+from lingon.training.corpus import Pair, read_pairs
+from lingon.training.prepare import prepare
+from lingon.training.prepared import PreparedCorpus
 from lingon.training.tokenizer import train_tokenizer
+from tests.support.corpora import epoch_pairs, pairs_of, text_config
 
 
 def files(folder: Path, source: bytes, target: bytes, suffix: str = "") -> Corpus:
@@ -21,10 +26,9 @@ def files(folder: Path, source: bytes, target: bytes, suffix: str = "") -> Corpu
     return Corpus(source=folder / f"s{suffix}", target=folder / f"t{suffix}")
 
 
-def settings(*corpora: Corpus, **values: object) -> DataSettings:
-    valid = corpora[0].model_copy(update={"repeat": 1})
-    languages = {"source_language": "en", "target_language": "de"}
-    return DataSettings.model_validate({**languages, "train": corpora, "valid": valid, **values})
+def prepared(folder: Path, tokenizer: Tokenizer, *corpora: Corpus, **data: Any) -> PreparedCorpus:
+    config = text_config(folder, *(corpus.model_dump() for corpus in corpora), data=data)
+    return prepare(config, folder / "corpus", tokenizer)
 
 
 @pytest.mark.parametrize("suffix", ["", ".gz"])
@@ -33,11 +37,11 @@ def test_lines_are_paired_and_normalised(tmp_path: Path, suffix: str) -> None:
     assert list(read_pairs(corpus)) == [Pair("one", "\u00fcber"), Pair("two x y", "zwei")]
 
 
-def test_a_tsv_has_its_source_in_column_1_and_its_target_in_2(tmp_path: Path) -> None:
+def test_a_tsv_has_its_source_in_column_1_and_its_target_in_2(tmp_path: Path, tokenizer: Tokenizer) -> None:
     path = tmp_path / "pairs.tsv"
     path.write_text("one\teins\tCC-BY\ntwo\tzwei\n\n \t\n")
     assert list(read_pairs(Corpus(file=path))) == [Pair("one", "eins"), Pair("two", "zwei"), *[Pair("", "")] * 2]
-    assert read_training_text(settings(Corpus(file=path))).counts.dropped["empty"] == 2
+    assert prepared(tmp_path, tokenizer, Corpus(file=path)).counts.dropped == {"empty": 2}
 
 
 def test_a_tsv_line_of_one_column_is_an_error_with_file_and_line(tmp_path: Path) -> None:
@@ -96,33 +100,34 @@ def test_a_folder_in_the_place_of_a_file_is_an_error(tmp_path: Path) -> None:
         list(read_pairs(Corpus(source=tmp_path, target=tmp_path)))
 
 
-def test_every_filter_counts_what_it_drops(tmp_path: Path) -> None:
+def test_every_filter_counts_what_it_drops(tmp_path: Path, tokenizer: Tokenizer) -> None:
     lines = [("a", "b"), ("", "b"), ("a", "  "), ("a", "b"), ("a", 29 * "b"), ("a", 28 * "b")]
     source, target = ("".join(f"{pair[side]}\n" for pair in lines).encode() for side in (0, 1))
-    text = read_training_text(settings(files(tmp_path, source, target)))
-    assert text.epoch() == [Pair("a", "b"), Pair("a", 28 * "b")]
-    assert text.counts.dropped == {"empty": 2, "ratio": 1, "duplicate": 1, "length": 0}
+    text = prepared(tmp_path, tokenizer, files(tmp_path, source, target))
+    assert pairs_of(text) == [("a", "b"), ("a", 28 * "b")]
+    assert text.counts.dropped == {"empty": 2, "ratio": 1, "duplicate": 1}
     assert str(text.counts) == "6 pairs read, 2 kept (dropped: 2 empty, 1 ratio, 1 duplicate, 0 length)"
 
 
-def test_duplicates_stay_with_drop_duplicates_off(tmp_path: Path) -> None:
+def test_duplicates_stay_with_drop_duplicates_off(tmp_path: Path, tokenizer: Tokenizer) -> None:
     corpus = files(tmp_path, b"a\na\n", b"b\nb\n")
-    assert len(read_training_text(settings(corpus, drop_duplicates=False)).epoch()) == 2
+    assert len(prepared(tmp_path, tokenizer, corpus, drop_duplicates=False)) == 2
 
 
-def test_a_corpus_is_repeated_after_its_own_duplicates_are_dropped(tmp_path: Path) -> None:
+def test_a_corpus_is_repeated_after_its_own_duplicates_are_dropped(tmp_path: Path, tokenizer: Tokenizer) -> None:
     first = files(tmp_path, b"a\na\nb\n", b"a\na\nb\n").model_copy(update={"repeat": 2})
     (tmp_path / "more.tsv").write_text("b\tb\nc\tc\n")
-    text = read_training_text(settings(first, Corpus(file=tmp_path / "more.tsv")))
-    assert [pair.source for pair in text.epoch()] == ["a", "b", "a", "b", "c"]
+    config = text_config(tmp_path, first.model_dump(), {"file": tmp_path / "more.tsv"})
+    text = prepare(config, tmp_path / "corpus", tokenizer)
+    assert sorted(pair.source for pair in epoch_pairs(text, config)) == ["a", "a", "b", "b", "c"]
     assert (text.counts.kept, text.counts.dropped["duplicate"]) == (3, 2)
 
 
-def test_no_pair_left_is_an_error_with_the_counts(tmp_path: Path) -> None:
+def test_no_pair_left_is_an_error_with_the_counts(tmp_path: Path, tokenizer: Tokenizer) -> None:
     with pytest.raises(
         CorpusError, match=r"no pair passes the filters of the training text: 1 pairs read, 0 kept \(dropped: 1 empty"
     ):
-        read_training_text(settings(files(tmp_path, b"\n", b"\n")))
+        prepared(tmp_path, tokenizer, files(tmp_path, b"\n", b"\n"))
 
 
 def test_a_vocabulary_too_large_for_the_text_is_a_settings_error() -> None:

@@ -5,7 +5,7 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from collections import Counter
+from itertools import takewhile
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -13,29 +13,23 @@ from typing import Any
 import numpy as np
 import pytest
 import torch
-from hypothesis import given
-from hypothesis import strategies as st
 from torch.testing import assert_close
 
 from lingon.errors import CorpusError, SettingsError
 from lingon.text import BOS, EOS, PAD, LanguageTokens, Tokenizer
 from lingon.training import checkpoint as files
-from lingon.training.batches import drop_long, encode_pairs, filter_by_length
-from lingon.training.checkpoint import load_checkpoint
-from lingon.training.cli import average, tokenizer
-from lingon.training.config import Corpus, DataSettings, LanguageSettings, TokenizerSettings, load_config
-from lingon.training.corpus import (
-    FilterCounts,
-    Pair,
-    TrainingText,
-    epoch_rows,
-    epoch_sizes,
-    read_training_text,
-    read_validation_text,
-)
+from lingon.training.batches import encode_pairs, filter_by_length
+from lingon.training.checkpoint import TrainingProgress, load_checkpoint
+from lingon.training.cli import average, prepare
+from lingon.training.config import Config, LanguageSettings, TokenizerSettings, load_config
+from lingon.training.corpus import Pair, read_validation_text
+from lingon.training.epochs import epoch_sizes, mixture
 from lingon.training.evaluation import translate_lines
+from lingon.training.feed import UpdateGroup
+from lingon.training.prepare import prepare as prepare_corpus
 from lingon.training.tokenizer import train_tokenizer
-from lingon.training.trainer import outcome
+from lingon.training.trainer import Trainer, outcome
+from tests.support.corpora import batch_of, epoch_pairs, maker_of, pairs_of, text_config
 from tests.support.training_runs import (
     config_text,
     corpus_block,
@@ -53,32 +47,41 @@ from tests.support.training_runs import (
 
 EN_FR = ("en", "fr")
 LANGUAGES = LanguageSettings.of([("en", "de"), EN_FR])
+NO_PIECES = {
+    "sources": [{"language": "en"}],
+    "targets": [{"language": "de"}, {"language": "fr"}],
+}
+"""Of a model that its sources do not tell the language."""
 
 
-def settings(folder: Path, *languages: str | None) -> DataSettings:
-    (folder / "text.tsv").write_text("okay\tokay\none\teins\n", encoding="utf-8")
-    corpora = [Corpus(file=folder / "text.tsv", target_language=each) for each in languages]
-    return DataSettings(source_language="en", target_language="de", train=tuple(corpora), valid=tuple(corpora))
+def settings(folder: Path, *languages: str | None, **blocks: Any) -> Config:
+    text = folder / "text.tsv"
+    text.write_text("okay\tokay\none\teins\n", encoding="utf-8")
+    return text_config(folder, *({"file": text, "target_language": each} for each in languages), **blocks)
 
 
-def test_a_text_in_two_pairs_of_languages_is_no_duplicate(tmp_path: Path) -> None:
-    assert read_training_text(settings(tmp_path, None, "de")).counts.dropped["duplicate"] == 2
-    text = read_training_text(settings(tmp_path, None, "fr"))
-    assert text.counts.kept == 4
-    assert [pair.languages for pair in text.epoch()] == [None, None, EN_FR, EN_FR]
-    assert read_validation_text(settings(tmp_path, None, "fr")) == text.epoch()
+def test_a_text_in_two_pairs_of_languages_is_no_duplicate(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    alike = prepare_corpus(settings(tmp_path, None, "de"), tmp_path / "alike", tokenizer)
+    assert alike.counts.dropped == {"duplicate": 2}
+    config = settings(tmp_path, None, "fr", languages=NO_PIECES)
+    corpus = prepare_corpus(config, tmp_path / "corpus", tokenizer)
+    assert pairs_of(corpus) == [("okay", "okay"), ("one", "eins")] * 2
+    found = epoch_pairs(corpus, config)
+    assert [pair.languages for pair in found] == [None, None, EN_FR, EN_FR]
+    valid = config.data.model_copy(update={"valid": config.data.train})
+    assert read_validation_text(valid) == found
 
 
-def test_the_digest_is_that_of_older_versions_for_one_pair_of_languages(tmp_path: Path) -> None:
-    """The first digest is of the code before there were several pairs: a run that it began goes on as unchanged."""
-    linked = [Pair("one", "eins"), Pair("two", "zwei", ((0, 0),))]
-    text = TrainingText([linked, [Pair("three", "drei")]], [2, 1], FilterCounts(3))
-    assert text.digest() == "4de12b14816338c1574008beabebe536cb2ef8c86fa2e5a0c8ad0c245b6de22f"
-    digests = {read_training_text(settings(tmp_path, *each)).digest() for each in ((None,), ("de",), ("fr",))}
-    assert len(digests) == 2
+def test_the_languages_of_pairs_are_part_of_the_digest(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    found = []
+    for number, languages in enumerate([(None, None), (None, "de"), (None, "fr")]):
+        several = {"languages": NO_PIECES} if "fr" in languages else {}
+        config = settings(tmp_path, *languages, data={"drop_duplicates": False}, **several)
+        found.append(prepare_corpus(config, tmp_path / str(number), tokenizer).digest([1, 1]))
+    assert found[0] == found[1] != found[2]
 
 
-def test_a_batch_has_pairs_of_several_languages_each_with_its_own_tokens(tokenizer: Tokenizer) -> None:
+def test_a_batch_has_pairs_of_several_languages_each_with_its_own_tokens(tokenizer: Tokenizer, tmp_path: Path) -> None:
     own = tokenizer.for_languages(LanguageTokens((11,), (), (12,)))
     others = {EN_FR: tokenizer.for_languages(LanguageTokens((21, 22), (23,), ()))}
     pairs = [Pair("1 2", "2 1"), Pair("1 2", "2 1", languages=EN_FR)]
@@ -91,23 +94,23 @@ def test_a_batch_has_pairs_of_several_languages_each_with_its_own_tokens(tokeniz
     assert encoded.lengths().tolist() == [[len(source) + 2, len(target) + 2], [len(source) + 4, len(target) + 1]]
     longest = len(source) + 3
     assert filter_by_length(pairs, own, longest, others) == pairs[:1]
-    assert drop_long(TrainingText([pairs], [1], FilterCounts(2)), own, longest, others).epoch() == pairs[:1]
+    corpora = [{"tsv": tmp_path / "text", "target_language": language} for language in ("de", "fr")]
+    (tmp_path / "text").write_text("1 2\t2 1\n")
+    maker = maker_of(text_config(tmp_path, *corpora, languages=NO_PIECES), tmp_path / "corpus", own, others)
+    assert all(map(np.array_equal, batch_of(maker, [0, 1])[:4], batch[:4]))
 
 
-@given(sizes=st.lists(st.integers(1, 60), min_size=1, max_size=5), temperature=st.floats(1, 100))
-def test_an_epoch_has_every_pair_as_often_as_all_of_its_languages_or_once_more(
-    sizes: list[int], temperature: float
-) -> None:
-    numbers = np.repeat(np.arange(len(sizes)), sizes)
-    rows = epoch_rows(numbers, temperature, (3, 1))
-    counted = Counter(rows.tolist())
-    wanted = epoch_sizes(np.array(sizes), temperature)
-    assert np.bincount(numbers[rows]).tolist() == wanted.tolist()
-    assert wanted.max() == max(sizes)
-    for number in range(len(sizes)):
-        times = [counted[row] for row in np.flatnonzero(numbers == number).tolist()]
-        assert max(times) - min(times) <= 1
-        assert min(times) >= 1
+def test_a_pair_is_too_long_by_the_tokens_of_its_own_languages(tokenizer: Tokenizer, tmp_path: Path) -> None:
+    """The targets of fr begin with two more tokens than those of de."""
+    forced = {**NO_PIECES, "targets": [{"language": "de"}, {"language": "fr", "forced": ["<s>", "<s>"]}]}
+    length = len(tokenizer.encode_target("2 1"))
+    for most, kept in ((length + 3, 2), (length + 2, 1)):
+        (tmp_path / "text").write_text("1 2\t2 1\n")
+        corpora = [{"tsv": tmp_path / "text", "target_language": language} for language in ("de", "fr")]
+        config = text_config(tmp_path, *corpora, languages=forced, data={"max_tokens": most})
+        corpus = prepare_corpus(config, tmp_path / str(most), tokenizer)
+        assert len(corpus) == kept
+        assert corpus.lengths[:, 1].tolist() == [length + 1, length + 3][:kept]
 
 
 def test_the_shares_of_an_epoch_are_the_sizes_to_the_power_of_one_over_the_temperature() -> None:
@@ -118,11 +121,17 @@ def test_the_shares_of_an_epoch_are_the_sizes_to_the_power_of_one_over_the_tempe
     assert epoch_sizes(sizes, 1e9).tolist() == [10_000] * 3
 
 
-def test_the_pairs_of_an_epoch_are_a_function_of_seed_and_epoch() -> None:
-    numbers = np.repeat([0, 1], [100, 30])
-    first, again, other = (epoch_rows(numbers, 4, seed).tolist() for seed in ((1, 0), (1, 0), (1, 1)))
-    assert first == again != other
-    assert epoch_rows(numbers, 1, (1, 0)).tolist() == list(range(130))
+@pytest.mark.parametrize("temperature", [1, 4])
+def test_the_pairs_of_an_epoch_are_a_function_of_seed_and_epoch(tmp_path: Path, temperature: int) -> None:
+    config = settings(tmp_path, None, "fr", data={"temperature": temperature}, languages=NO_PIECES)
+
+    def rows(*seed: int) -> list[int]:
+        shown = mixture(config, [100, 30], seed)
+        return shown.rows(np.arange(len(shown))).tolist()
+
+    assert rows(1, 0) == rows(1, 0)
+    assert (rows(1, 0) != rows(1, 1)) == (temperature > 1)
+    assert temperature > 1 or rows(1, 0) == list(range(130))
 
 
 @pytest.mark.parametrize("joint", [True, False])
@@ -206,31 +215,31 @@ def test_two_processes_compute_the_weights_of_one(corpora: Path) -> None:
     assert_close(together.model.state_dict()[pieces], weights_of(alone)[pieces], rtol=1e-3, atol=1e-4)
 
 
+def groups_of_an_epoch(trainer: Trainer) -> list[UpdateGroup]:
+    updates = trainer.feed().updates(TrainingProgress())
+    return [group for group, _ in takewhile(lambda update: update[0].epoch == 0, updates)]
+
+
 def test_an_epoch_has_as_many_pairs_of_each_as_the_run_says(corpora: Path, capsys: pytest.CaptureFixture[str]) -> None:
-    """The 300 pairs of en:de are there once, the 100 of en:fr 300 * (100 / 300) ** (1 / 3) times in all."""
+    """The 298 pairs of en:de are there once, the 100 of en:fr 298 * (100 / 298) ** (1 / 3) times in all."""
     trainer = train(write_config_of_pairs(corpora, **FEW), corpora / "run", cut=1)
     said = capsys.readouterr().err
-    assert "en:de: 300 pairs in an epoch, 59.1% of all\nen:fr: 208 pairs in an epoch, 40.9% of all\n" in said
+    assert "en:de: 298 pairs in an epoch, 59.0% of all\nen:fr: 207 pairs in an epoch, 41.0% of all\n" in said
     assert "served without training text" not in said
-    trainer.progress.epoch = trainer.progress.batch = 0
-    seen = list[int]()
-    for group in trainer._update_groups():
-        if group.epoch > 1:
-            break
-        seen += [row for rows in group.rows for row in rows]
-    assert sum(row < 300 for row in seen) == 300
-    assert sum(row >= 300 for row in seen) == 208
-    assert set(seen) == set(range(400))
+    seen = [int(row) for group in groups_of_an_epoch(trainer) for each in group.requests for row in each.rows]
+    assert sum(row < 298 for row in seen) == 298
+    assert sum(row >= 298 for row in seen) == 207
+    assert set(seen) == set(range(398))
 
 
 def test_every_batch_tells_the_model_the_language_of_each_pair(corpora: Path) -> None:
     trainer = train(write_config_of_pairs(corpora, **FEW), corpora / "run", cut=1)
-    group = next(trainer._update_groups())
+    group, batches = next(trainer.feed().updates(TrainingProgress()))
     codes = {code: trainer.tokenizer.source.piece_to_id(code) for code in (">>de<<", ">>fr<<")}
     mixed = 0
-    for index, rows in enumerate(group.rows):
-        first = group.batch(index).source_ids[:, 0].tolist()
-        assert first == [codes[">>de<<" if row < 300 else ">>fr<<"] for row in rows]
+    for request, batch in zip(group.requests, batches, strict=True):
+        first = batch.source_ids[:, 0].tolist()
+        assert first == [codes[">>de<<" if row < 298 else ">>fr<<"] for row in request.rows]
         mixed += len(set(first)) > 1
     assert mixed > 0
 
@@ -309,9 +318,13 @@ def test_no_translation_has_a_piece_of_a_language(run: Path) -> None:
     assert (resumed.progress.step, resumed.model.settings.never_generated) == (25, codes)
 
 
-def test_the_verb_tokenizer_makes_the_tokenizer_that_the_run_makes(run: Path, tmp_path: Path) -> None:
-    tokenizer(run.parent / "config.toml", tmp_path / "words", ["data.temperature=3"])
-    assert Tokenizer.read(tmp_path / "words").files() == Tokenizer.read(run).files()
+def test_the_verb_prepare_makes_the_corpus_that_the_run_makes(run: Path, tmp_path: Path) -> None:
+    prepare(run.parent / "config.toml", tmp_path / "corpus", ["data.temperature=3"])
+    made, own = (
+        {path.name: path.read_bytes() for path in folder.iterdir()} for folder in (tmp_path / "corpus", run / "corpus")
+    )
+    assert made == own
+    assert Tokenizer.read(tmp_path / "corpus").files() == Tokenizer.read(run).files()
 
 
 @pytest.mark.parametrize(

@@ -7,6 +7,7 @@ import itertools
 import pickle
 import random
 from collections.abc import Callable, Iterable, Iterator
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -14,10 +15,9 @@ import fsspec
 import pytest
 
 from lingon.errors import CorpusError, LingonError, SettingsError
-from lingon.training import prepare as steps
-from lingon.training.config import Config, load_config
-from lingon.training.prepare import prepare
-from lingon.training.prepared import MANIFEST, PreparedCorpus
+from lingon.training.config import MANIFEST, Config, load_config
+from lingon.training.prepare import prepare as prepare_whole
+from lingon.training.prepared import PreparedCorpus
 from tests.support.bulk import Faults, faulty_proxy, s3_server
 from tests.support.processes import lingon
 
@@ -25,9 +25,7 @@ SHARE = 0.1
 NUMBERS = itertools.count()
 
 
-@pytest.fixture(autouse=True)
-def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(steps, "ROWS", 64)
+prepare = partial(prepare_whole, rows=64)
 
 
 CORPORA = """
@@ -260,6 +258,8 @@ def test_options_that_this_machine_does_not_take_are_refused(arguments: list[str
     assert message in lingon("prepare", "c.toml", *arguments, code=2)
 
 
-def test_training_from_a_corpus_in_a_store_is_refused(tmp_path: Path, config: Config) -> None:
+def test_training_from_a_corpus_in_a_store_and_a_report_of_it_are_refused(tmp_path: Path, config: Config) -> None:
+    said = lingon("prepare", tmp_path / "config.toml", "--output", "s3://bucket/corpus", "--report", code=2)
+    assert "--report needs a corpus in a folder of this machine, got s3://bucket/corpus" in said
     said = lingon("train", tmp_path / "config.toml", "--set", "data.prepared=s3://bucket/corpus", code=2)
     assert "data.prepared must be a folder of this machine to train from, got s3://bucket/corpus" in said

@@ -14,7 +14,15 @@ from lingon.scoring import Scores
 from lingon.training.evaluation import Validation
 from lingon.training.report import Pace, Report
 
-FIGURES = {"loss": 2.5, "tokens_per_second": 1234.0, "epoch": 0.25, "gradient_norm": 1.0, "learning_rate": 0.1}
+FIGURES = {
+    "loss": 2.5,
+    "tokens_per_second": 1234.0,
+    "epoch": 0.25,
+    "gradient_norm": 1.0,
+    "learning_rate": 0.1,
+    "target_tokens": 20_000.0,
+    "seconds": 16.0,
+}
 SCORES = Scores(7.0, 20.0, "nrefs:1|case:mixed", "nrefs:1|nc:6")
 
 
@@ -37,15 +45,16 @@ def test_nothing_is_left_after_the_last_step() -> None:
     assert pace.left(10) == timedelta(0)
 
 
-def test_lines_without_a_terminal_have_the_time_that_is_left(
+def test_lines_without_a_terminal_have_the_tokens_and_the_time_that_are_left(
     tmp_path: Path, capsys: pytest.CaptureFixture[str]
 ) -> None:
     with Report(tmp_path, 30, enabled=True) as report:
         report.log_training(10, FIGURES)
         report.log_training(20, FIGURES)
     first, second = capsys.readouterr().err.splitlines()
-    assert first == "step 10  epoch 0.25  loss 2.5000  1,234 target tokens/s  0:00:00 elapsed"
-    assert second.startswith("step 20  ")
+    known = "epoch 0.25  loss 2.5000  1,234 target tokens/s"
+    assert first == f"step 10 of 30  {known}  20.0 k of 60.0 k tokens, 0:00:00 elapsed"
+    assert second.startswith(f"step 20 of 30  {known}  20.0 k of 30.0 k tokens, ")
     assert second.endswith(" left")
 
 
@@ -61,7 +70,7 @@ def test_signatures_are_printed_once(tmp_path: Path, capsys: pytest.CaptureFixtu
     assert (tmp_path / "log.jsonl").read_text().count("nrefs:1|case:mixed") == 2
 
 
-@pytest.mark.parametrize("size", [0, 400, 1500])  # of the log, whose lines have 120 bytes, or of the curves
+@pytest.mark.parametrize("size", [0, 400, 1500])  # of the log, whose lines have 190 bytes, or of the curves
 def test_a_full_disk_is_an_error_that_names_a_file_and_ends_the_report(
     tmp_path: Path, capsys: pytest.CaptureFixture[str], size: int
 ) -> None:

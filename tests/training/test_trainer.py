@@ -55,7 +55,8 @@ def test_every_figure_is_logged_at_its_step(corpus: Path) -> None:
     assert [line["step"] for line in updates] == [2, 3, 4, 6]
     assert [line["step"] for line in validations] == [3, 6]
     assert updates[0].keys() == {
-        *("kind", "step", "time", "loss", "tokens_per_second", "gradient_norm", "learning_rate", "epoch")
+        *("kind", "step", "time", "loss", "tokens_per_second", "gradient_norm", "learning_rate", "epoch"),
+        *("target_tokens", "seconds"),
     }
     assert 0 < updates[0]["epoch"] < 1
     assert updates[-1]["epoch"] == pytest.approx(3 * updates[0]["epoch"])
@@ -71,7 +72,7 @@ def test_a_partial_last_line_is_removed_from_the_log(corpus: Path) -> None:
     for torn in ('{"kind": "train", "st', '{"kind": "train", "step": 7}\n{"ki'):
         (corpus / "run" / "log.jsonl").write_text(torn)
         with Report(corpus / "run", 9, enabled=True) as report:
-            report.log_training(8, dict.fromkeys(("loss", "tokens_per_second", "epoch"), 1.0))
+            report.log_training(8, dict.fromkeys(("loss", "tokens_per_second", "epoch", "target_tokens"), 1.0))
         assert [line["step"] for line in log_of(corpus / "run", "train")] == ([7, 8] if "7" in torn else [8])
 
 
