@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Packages are compiled when they are installed, whatever the environment says: PyTorch loads in half the time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help serve test checks kernels kernels-test e2e docs reliability soak format stubs locks audit clean
+.PHONY: help serve test coverage checks kernels kernels-test e2e docs reliability soak format stubs locks audit clean
 
 help:
 	@echo "make serve    serve models/en-de and models/en-fr on 127.0.0.1:50051, metrics on :9464"
@@ -50,7 +50,7 @@ kernels-if-possible: | .venv/bin/pip
 kernels-or-none: | .venv/bin/pip
 	@$(BIN)/python kernels/build.py --optional || echo "lingon: the native operators are left out: they do not compile" >&2
 
-.PHONY: tests-with-servers tests-of-models tests-apart coverage
+.PHONY: tests-with-servers tests-of-models tests-apart
 # Three processes run side by side, because tests of servers often wait. The other two have a low priority: they delay
 # no server, and hardly any of their tests starts one.
 MODELS := tests/export tests/importers tests/invariance tests/kernels tests/training

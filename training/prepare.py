@@ -289,14 +289,14 @@ class _Steps:
 
     def begin(self) -> None:
         """Write the plan, or check that it is the plan of the attempt before."""
-        plan = {"settings": text_settings(self.config), "inputs": _input_states(self.config)}
+        plan = {"version": VERSION, "settings": text_settings(self.config), "inputs": _input_states(self.config)}
         path = self.work / PLAN
-        if not exists(path):
+        before = read_json(path) if exists(path) else {}
+        if before.get("version") != VERSION:  # its shards may have another form
             self._forget()
             make_folder(self.work)
             write_text(path, json.dumps(plan))
             return
-        before = read_json(path)
         changed = [f"{file} has changed" for file in _changes(before["inputs"], plan["inputs"], named=False)]
         self._refuse([*_changes(before["settings"], plan["settings"]), *changed])
         self.watch.message(f"goes on with the corpus in {self.folder}")

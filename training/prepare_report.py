@@ -110,8 +110,7 @@ def _summary(manifest: Manifest, colours: Mapping[str, int]) -> str:
     source, target = (sum(tokens) for tokens in zip(*(_tokens(facts) for facts in manifest.corpora), strict=True))
     tiles = [
         ("pairs read", f"{total.read:,}"),
-        ("pairs kept", f"{total.kept:,}"),
-        ("share kept", _percent(total.kept, total.read)),
+        (f"pairs kept, {_percent(total.kept, total.read)}", f"{total.kept:,}"),
         ("source tokens", short_number(source)),
         ("target tokens", short_number(target)),
         ("tokens a pair", f"{(source + target) / max(total.kept, 1):.1f}"),
@@ -578,7 +577,7 @@ p {{ margin: 4px 0 12px; color: var(--muted); max-width: 75ch }}
 .over {{ margin: 0; font-size: 13px; letter-spacing: .04em }}
 .small {{ font-size: 13px; color: var(--muted) }}
 code {{ font-family: ui-monospace, 'DejaVu Sans Mono', monospace; font-size: 12.5px; overflow-wrap: anywhere }}
-.tiles {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(150px, 1fr)); gap: 12px; margin: 0 0 16px }}
+.tiles {{ display: grid; grid-template-columns: repeat(auto-fit, minmax(180px, 1fr)); gap: 12px; margin: 0 0 16px }}
 .tile {{ background: var(--raised); border-radius: 8px; padding: 12px 16px }}
 .tile b {{ display: block; font-size: 24px; line-height: 1.25; font-variant-numeric: tabular-nums }}
 .tile span {{ color: var(--muted); font-size: 13px }}

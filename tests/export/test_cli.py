@@ -12,11 +12,12 @@ import pytest
 from lingon.bundle.manifest import PASSED, Precision
 from lingon.bundle.store import open_bundle
 from lingon.errors import CheckpointError, DeviceError, SettingsError
+from lingon.export.cli import _training_pairs, print_report
 from lingon.export.cli import export as verb
-from lingon.export.cli import print_report
 from lingon.export.graphs.precisions import PRECISION_KINDS, precisions_of
 from lingon.serving.runtime.device import CPU
-from lingon.training.checkpoint import Checkpoint, save_checkpoint
+from lingon.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
+from lingon.training.corpus import Pair
 from lingon.training.model_settings import ModelSettings, TransformerSettings
 from lingon.training.models.build import build_model
 from tests.support.bundles import write_small_bundle
@@ -54,11 +55,20 @@ def test_ranges_and_shortlist_come_from_the_training_text(
         beam_size=2,
         max_beam_size=22,
     )
-    assert "shortlist: 200 of 200 sentence pairs" in capsys.readouterr().err
+    assert "shortlist: 199 of 199 sentence pairs" in capsys.readouterr().err
     manifest = open_bundle(tmp_path / "digits").manifest
     assert (manifest.defaults.beam_size, manifest.limits.max_beam_size) == (2, 22)
     assert manifest.precisions["fp32"].report["sentences"] == 7
     assert manifest.precisions["int8"].report["quality"]["sentences"] == 2
+
+
+def test_pairs_of_files_are_read_without_the_text_of_the_run(saved: Path, tmp_path: Path) -> None:
+    """The checkpoint may come from another machine. Nothing is held out of pairs that the caller chooses."""
+    shutil.rmtree(tmp_path / "text")
+    files = tmp_path / "source", tmp_path / "target"
+    for path in files:
+        path.write_text(f"1 2\n{LONG}\n", encoding="utf-8")
+    assert _training_pairs(load_checkpoint(saved), files) == [Pair("1 2", "1 2")]
 
 
 @pytest.mark.parametrize(

@@ -36,7 +36,7 @@ from lingon.training.epochs import (
 )
 from lingon.training.feed import Feed, UpdateGroup
 from lingon.training.processes import Processes
-from tests.support.corpora import maker_of, text_config
+from tests.support.corpora import ids_of, maker_of, text_config
 
 SMALL = 64
 """Positions of a block, where a test makes them few: what is above is drawn by the network."""
@@ -258,6 +258,32 @@ def test_a_feed_goes_on_from_any_progress_with_the_same_batches(
         after = TrainingProgress(epoch=group.epoch, block=group.block, batch=group.batch)
         for found, expected in zip(islice(feed.updates(after), 3), whole[done:], strict=False):
             assert alike(found, expected)
+
+
+@pytest.mark.parametrize("small", [False, True])
+def test_a_pair_is_sampled_again_each_time_that_it_is_shown(
+    tmp_path: Path, pairs: list[Pair], tokenizer: Tokenizer, monkeypatch: pytest.MonkeyPatch, small: bool
+) -> None:
+    """In the next epoch, and where a corpus is repeated."""
+    if small:
+        monkeypatch.setattr(epochs, "BLOCK", SMALL)
+    seen: dict[int, list[tuple[int, list[int]]]] = {}
+    for group, batches in feed_of(tmp_path, config_of_blocks(tmp_path, pairs, 0.1), tokenizer).updates(
+        TrainingProgress()
+    ):
+        if group.epoch == 2:
+            break
+        for request, batch in zip(group.requests, batches, strict=True):
+            for row, target in zip(request.rows.tolist(), ids_of(batch)[1], strict=True):
+                seen.setdefault(row, []).append((group.epoch, target))
+    assert {row: [epoch for epoch, _ in shown] for row, shown in seen.items()} == {
+        row: [0, 1] if row < 200 else [0, 0, 1, 1] for row in range(300)
+    }
+    for apart in (
+        [shown[0][1] != shown[-1][1] for shown in seen.values()],
+        [s[0][1] != s[1][1] for s in seen.values()],
+    ):
+        assert np.mean(apart) > 0.8
 
 
 @pytest.mark.usefixtures("small_blocks")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gzip
+import json
 import os
 import random
 import resource
@@ -11,7 +12,8 @@ import signal
 import subprocess
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import ExitStack, contextmanager
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -22,7 +24,7 @@ from lingon.errors import CorpusError, Interrupted, SettingsError
 from lingon.files import lock_path
 from lingon.text import Tokenizer
 from lingon.training import prepare as module
-from lingon.training.config import MANIFEST, Config
+from lingon.training.config import MANIFEST, Config, load_config
 from lingon.training.prepare import prepare, training_pairs
 from lingon.training.prepared import ROWS, PreparedCorpus
 from tests.support.corpora import Lines, pairs_of, text_config, write_tsv
@@ -239,17 +241,9 @@ def expected(folder: Path) -> dict[str, bytes]:
 
 @pytest.mark.parametrize("workers", [1, 2, 3])
 def test_the_bytes_are_the_same_for_any_number_of_workers(disturbed: Path, tmp_path: Path, workers: int) -> None:
-    config = learning(disturbed, random_pairs(1000, 1), random_pairs(500, 2))
     assert len(PreparedCorpus(disturbed / "reference").manifest.shards) == 30
-    made = prepare(config, tmp_path / "corpus", workers=workers, rows=50).folder
-    found, wanted = contents(made), expected(disturbed)
-    manifests = [without_times(each.pop(MANIFEST)) for each in (found, wanted)]
-    assert manifests[0] == manifests[1]
-    assert found == wanted
-
-
-def without_times(manifest: bytes) -> list[bytes]:
-    return [line for line in manifest.splitlines() if b'"modified"' not in line]
+    made = prepare(load_config(disturbed / "config.toml"), tmp_path / "corpus", workers=workers, rows=50)
+    assert contents(made.folder) == expected(disturbed)
 
 
 def command(folder: Path, output: Path, workers: int = 2) -> list[str]:
@@ -376,6 +370,25 @@ def test_without_room_it_ends_with_one_line_and_nothing_half_written_and_goes_on
     assert line.endswith(": File too large")
     assert not [path for path in output.rglob("*") if ".part" in path.name]
     finish(disturbed, output)
+
+
+def test_after_an_error_the_tasks_in_hand_are_done(tmp_path: Path) -> None:
+    """Processes that were ended in them would leave partial files."""
+    slow = partial(subprocess.run, ["sh", "-c", f"sleep 1; touch {tmp_path}/done"])
+    with ExitStack() as stack:
+        pool = module._Pool(2, lambda: 0, stack)
+        with pytest.raises(ValueError, match="invalid literal"):
+            list(pool.run([slow, partial(int, "no number")]))
+        assert (tmp_path / "done").exists()
+
+
+def test_a_signal_that_ends_the_workers_first_stops_it_as_any_signal(tmp_path: Path) -> None:
+    end = partial(subprocess.run, ["sh", "-c", f"touch {tmp_path}/sent; kill -TERM $PPID"])
+    with ExitStack() as stack:
+        pool = module._Pool(2, lambda: signal.SIGTERM if (tmp_path / "sent").exists() else 0, stack)
+        with pytest.raises(Interrupted) as stopped:
+            list(pool.run([end, partial(time.sleep, 0)]))
+    assert stopped.value.exit_code == 128 + signal.SIGTERM
 
 
 # What is refused.
@@ -563,16 +576,16 @@ def test_a_corpus_that_another_process_completes_meanwhile_is_taken(
     tmp_path: Path, settings: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It does so between the look for a complete corpus and the lock."""
-    alone = module._alone
+    alone = module.alone_in
 
     @contextmanager
-    def late(folder: Path) -> Iterator[None]:
-        monkeypatch.setattr(module, "_alone", alone)
+    def late(folder: Path, work: str) -> Iterator[None]:
+        monkeypatch.setattr(module, "alone_in", alone)
         prepare(settings, folder, workers=1, rows=100)
-        with alone(folder):
+        with alone(folder, work):
             yield
 
-    monkeypatch.setattr(module, "_alone", late)
+    monkeypatch.setattr(module, "alone_in", late)
     found = prepare(settings, tmp_path / "corpus", workers=1, rows=50)
     assert max(shard.pairs for shard in found.manifest.shards) > 50
     assert contents(found.folder) == contents(prepare(settings, tmp_path / "other", workers=1, rows=100).folder)
@@ -588,13 +601,19 @@ def test_the_work_of_an_attempt_that_was_ended_after_the_manifest_is_removed(tmp
     assert not (folder / ".work").exists()
 
 
-@pytest.mark.parametrize("left", ["plan", "manifest"])
+@pytest.mark.parametrize("left", ["plan", "version", "manifest"])
 def test_what_an_attempt_with_other_settings_left_is_not_taken(tmp_path: Path, settings: Config, left: str) -> None:
-    """Without the plan or the manifest nothing says what shards are of, as after a removal that was ended."""
+    """Without the plan or the manifest nothing says what shards are of, as after a removal that was ended. Those of
+    another version may have another form.
+    """
     folder = tmp_path / "corpus"
+    plan = folder / ".work" / "plan.json"
     if left == "plan":
         begin(settings, folder)
-        (folder / ".work" / "plan.json").unlink()
+        plan.unlink()
+    elif left == "version":
+        begin(settings, folder)
+        plan.write_text(json.dumps({**json.loads(plan.read_text()), "version": 0}))
     else:
         prepare(settings, folder, workers=1, rows=100)
         (folder / MANIFEST).unlink()

@@ -105,8 +105,7 @@ def test_a_terminal_shows_no_loss_before_there_is_one(
     monkeypatch.setenv("FORCE_COLOR", "1")  # rich then takes the captured stream for a terminal
     monkeypatch.setenv("COLUMNS", "120")
     with Report(tmp_path, 30, enabled=True) as report:
-        pass
+        report.begin_updates()
     shown = capsys.readouterr().err
     assert "train" in shown
     assert "nan" not in shown
-    assert report is not None

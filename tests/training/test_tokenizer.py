@@ -14,7 +14,6 @@ from sentencepiece import SentencePieceProcessor
 
 from lingon.errors import SettingsError
 from lingon.text import Tokenizer
-from lingon.training.batches import encode_pairs
 from lingon.training.config import TokenizerSettings
 from lingon.training.corpus import Pair
 from lingon.training.tokenizer import SegmentationSampler, train_tokenizer
@@ -138,22 +137,26 @@ def test_no_sampled_line_exceeds_the_token_limit(words: SentencePieceProcessor) 
         assert kept == (drawn if len(drawn) <= most else plain)
 
 
-def test_no_batch_of_sampled_segmentations_exceeds_its_tokens_and_no_pair_max_tokens(tmp_path: Path) -> None:
+def test_no_batch_of_sampled_segmentations_exceeds_its_tokens(tmp_path: Path) -> None:
     """A pair whose sampled segmentation would make the batch too large has its best one."""
     tokenizer = train_tokenizer([Pair(text, text) for text in TEXTS], TokenizerSettings(vocab_size=500))
-    most = 1 + max(map(len, tokenizer.source.encode(TEXTS)))
-    blocks = {"data": {"max_tokens": most}, "training": {"batch_tokens": 4 * most}}
-    config = text_config(tmp_path, [(t, t) for t in TEXTS], tokenizer={"sampling_alpha": 0.1}, **blocks)
-    maker, cut = maker_of(config, tmp_path / "corpus", tokenizer), 0
-    best = encode_pairs([Pair(text, text) for text in TEXTS], tokenizer)
+    texts = [*dict.fromkeys(TEXTS)]  # equal ones are no pairs of the corpus
+    best = tokenizer.source.encode(texts)
+    rows = sorted(range(len(texts)), key=lambda row: len(best[row]))[: len(texts) // 2]
+    limits = {"batch_tokens": 4 * (len(best[rows[-1]]) + 1)}
+    sampling = {"sampling_alpha": 0.1}
+    config = text_config(
+        tmp_path, [(text, text) for text in texts], tokenizer=sampling, training=limits, data={"max_tokens": 2000}
+    )
+    maker, cut, other = maker_of(config, tmp_path / "corpus", tokenizer), 0, 0
     for epoch in range(20):
-        for first in range(0, len(TEXTS) - 4, 4):
-            rows = [*range(first, first + 4)]
-            sources, targets = ids_of(batch_of(maker, rows, epoch))
-            assert max(map(len, sources)) <= most
-            assert max(map(len, targets)) < most
-            cut += sum(target == best.targets[row] for row, target in zip(rows, targets, strict=True))
-    assert cut > 0
+        for first in range(0, len(rows) - 3, 4):
+            batch = batch_of(maker, rows[first : first + 4], epoch)
+            assert max(batch.source_ids.numel(), batch.labels.numel()) <= limits["batch_tokens"]
+            for row, target in zip(rows[first : first + 4], ids_of(batch)[1], strict=True):
+                cut += target == best[row]
+                other += target != best[row]
+    assert min(cut, other) > 0
 
 
 def test_a_bpe_tokenizer_is_rejected() -> None:
