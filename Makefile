@@ -88,7 +88,7 @@ checks: .venv/test.done
 e2e: .venv/test.done
 	@$(BIN)/python -m tests.support.foreign_clients
 	$(BIN)/python -m pip install --quiet --no-compile --require-hashes -r deploy/locks/ray.txt
-	TEST_SCALE=full $(BIN)/python -m pytest tests/foreign tests/gateway tests/bulk tests/lingon/test_ray.py tests/deploy/test_promtool.py tests/deploy/test_rehearsal.py \
+	TEST_SCALE=full $(BIN)/python -m pytest tests/foreign tests/gateway tests/bulk tests/lingon/test_ray.py tests/training/test_ray_tasks.py tests/deploy/test_promtool.py tests/deploy/test_rehearsal.py \
 		tests/deploy/test_envoy.py
 
 docs: .venv/test.done

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Annotated, Any
 import typer
 
 from lingon.cli.backend import BackendOptions
+from lingon.cli.engine import EngineChoice, EngineOptions
 from lingon.cli.options import (
     BeamSizeOption,
     GuardOption,
@@ -23,20 +24,10 @@ from lingon.cli.options import (
     TextFormat,
     with_option_groups,
 )
-from lingon.errors import LingonError, SettingsError
+from lingon.errors import LingonError
 
 if TYPE_CHECKING:
     from lingon.bulk.runs import Estimate, ShardEngine
-
-
-MOST_WORKERS = 1, 1000  # bounds of the workers on Ray
-
-
-class EngineChoice(StrEnum):
-    """Where shards are translated."""
-
-    LOCAL = "local"
-    RAY = "ray"
 
 
 class ErrorChoice(StrEnum):
@@ -151,29 +142,6 @@ DryRun = Annotated[
 ]
 
 
-@dataclass(frozen=True, kw_only=True, slots=True)
-class EngineOptions(OptionGroup):
-    """Where shards are translated."""
-
-    engine: Annotated[EngineChoice, typer.Option(help="This machine, or workers of a Ray cluster.")] = (
-        EngineChoice.LOCAL
-    )
-    address: Annotated[
-        str | None,
-        typer.Option(
-            help="Address of the Ray cluster, or auto.", show_default="$RAY_ADDRESS, else a cluster of its own"
-        ),
-    ] = None
-    workers: Annotated[
-        str | None,
-        typer.Option(
-            metavar="N|LO..HI",
-            help="Processes of this machine, or workers on Ray, of which more than LO begin as the cluster grows.",
-            show_default="one for each core; on Ray 1..1000",
-        ),
-    ] = None
-
-
 RunMetricsPort = Annotated[
     int | None,
     typer.Option(min=1, max=65535, help="Port for Prometheus metrics of the run.", show_default="none"),
@@ -204,7 +172,7 @@ def bulk(
     from lingon.bulk.runs import estimate, run, watching
     from lingon.bulk.translating import Translate
 
-    chosen = _engine(engine.engine, engine.address, engine.workers, backend)
+    chosen = _engine(engine, backend)
     shape = rows.settings()
     with Translate(backend=_absolute(backend), **columns.settings(), **texts.settings()) as translate:
         if dry_run:
@@ -218,34 +186,18 @@ def bulk(
     )
 
 
-def _engine(choice: EngineChoice, address: str | None, workers: str | None, backend: BackendOptions) -> ShardEngine:
+def _engine(options: EngineOptions, backend: BackendOptions) -> ShardEngine:
     from lingon.extras import find_entry_points, name_missing_extra
 
-    if choice is EngineChoice.LOCAL and address:
-        raise SettingsError("--address needs --engine ray")
-    low, high = _bounds(workers) if workers else MOST_WORKERS
-    if choice is EngineChoice.LOCAL and workers and low != high:
-        raise SettingsError(f"--workers must be one number without --engine ray, got {workers}")
-    entry = find_entry_points("lingon.bulk_engines").get(choice.value)
+    bounds, name = options.bounds(), options.engine.value
+    entry = find_entry_points("lingon.bulk_engines").get(name)
     if entry is None:
-        raise LingonError(f"this installation has no engine {choice.value} (entry point lingon.bulk_engines)")
-    with name_missing_extra(f"lingon bulk --engine {choice.value}", entry.extras):
+        raise LingonError(f"this installation has no engine {name} (entry point lingon.bulk_engines)")
+    with name_missing_extra(f"lingon bulk --engine {name}", entry.extras):
         make = entry.load()
-    local = choice is EngineChoice.LOCAL
-    found: ShardEngine = make(high if workers else None) if local else make(address, (low, high), backend)
+    local = options.engine is EngineChoice.LOCAL
+    found: ShardEngine = make(bounds and bounds[1]) if local else make(options.address, bounds, backend)
     return found
-
-
-def _bounds(workers: str) -> tuple[int, int]:
-    """Return the smallest and the largest number of workers."""
-    low, _, high = workers.partition("..")
-    try:
-        bounds = int(low), int(high or low)
-    except ValueError:
-        raise SettingsError(f"--workers must be a number or LO..HI such as 4..64, got {workers}") from None
-    if not 1 <= bounds[0] <= bounds[1]:
-        raise SettingsError(f"--workers must be at least 1, and HI at least LO, got {workers}")
-    return bounds
 
 
 def _absolute(backend: BackendOptions) -> BackendOptions:

@@ -8,17 +8,13 @@ from __future__ import annotations
 
 import copy
 import multiprocessing
-import os
-import signal
 import sys
-import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
-from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
+from concurrent.futures import FIRST_COMPLETED, Future, wait
 from concurrent.futures.process import BrokenProcessPool
-from contextlib import ExitStack, contextmanager, suppress
+from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass, replace
-from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
 from prometheus_client import CollectorRegistry, Counter, Gauge, start_http_server
@@ -31,6 +27,7 @@ from lingon.cli.output import Advance, print_message, progress_bar, summary
 from lingon.errors import LingonError, SettingsError
 from lingon.files import lock_path, make_folders
 from lingon.machine import MAX_DEFAULT_ENGINES, free_bytes, resident_bytes, usable_cores
+from lingon.worker_pool import worker_pool
 
 
 class ProgressWatch(Protocol):
@@ -249,9 +246,8 @@ class ProcessEngine:
             return
         mine = _translate_of_process(translate, count)
         translate.close()  # the cores and the memory are for the processes
-        context = multiprocessing.get_context("spawn")
-        rows = context.Value("Q", 0)
-        with _pool(count, context, plan, mine, rows) as pool:
+        rows = multiprocessing.get_context("spawn").Value("Q", 0)
+        with worker_pool(count, _begin, (plan, mine, rows)) as pool:
             yield from _records([pool.submit(_run, shard) for shard in left], rows, watch)
 
     def _count(self, shards: int, translate: Translate) -> int:
@@ -271,19 +267,6 @@ def _translate_of_process(translate: Translate, count: int) -> Translate:
     engines = backend.engines or min(share // (backend.threads or 1), MAX_DEFAULT_ENGINES) or 1
     mine.backend = replace(backend, engines=engines, threads=backend.threads or max(share // engines, 1))
     return mine
-
-
-@contextmanager
-def _pool(count: int, context: Any, plan: Plan, translate: Translate, rows: Any) -> Iterator[ProcessPoolExecutor]:
-    """Give processes that end with this one, whatever ends it, and at once if this run fails."""
-    held, holding = context.Pipe(duplex=False)
-    pool = ProcessPoolExecutor(count, context, _begin, (plan, translate, rows, held))
-    try:
-        yield pool
-        pool.shutdown()
-    finally:
-        holding.close()
-        pool.shutdown(cancel_futures=True)
 
 
 def _records(futures: Iterable[Future[Record]], rows: Any, watch: ProgressWatch) -> Iterator[Record]:
@@ -306,14 +289,9 @@ def _records(futures: Iterable[Future[Record]], rows: Any, watch: ProgressWatch)
 _work: Callable[[Shard], Record] | None = None  # of a process of the pool
 
 
-def _begin(plan: Plan, translate: Translate, rows: Any, held: Connection) -> None:
-    """Prepare a process of the pool. The model is read with the first shard, whose errors are reported.
-
-    held: at its end when the run is over, or its process gone
-    """
+def _begin(plan: Plan, translate: Translate, rows: Any) -> None:
+    """Prepare a process of the pool. The model is read with the first shard, whose errors are reported."""
     global _work
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # Ctrl-C is for the process of the run
-    threading.Thread(target=_end_with, args=(held,), daemon=True).start()
     worker: list[ShardWorker] = []
 
     def add(count: int) -> None:
@@ -331,9 +309,3 @@ def _begin(plan: Plan, translate: Translate, rows: Any, held: Connection) -> Non
 def _run(shard: Shard) -> Record:
     assert _work is not None
     return _work(shard)
-
-
-def _end_with(held: Connection) -> None:
-    with suppress(EOFError, OSError):
-        held.recv()
-    os._exit(1)

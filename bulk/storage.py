@@ -1,31 +1,23 @@
-"""Files here and in object stores: listing the input, and a folder for the output whose files appear whole.
-
-Object stores are those of fsspec: s3:// needs the package s3fs, gs:// gcsfs, az:// adlfs.
-"""
+"""Files here and in object stores: listing the input, and a folder for the output whose files appear whole."""
 
 from __future__ import annotations
 
 import hashlib
-import io
 import stat
-from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import IO, Any, Protocol
 
-import fsspec
 from fsspec.implementations.local import LocalFileSystem
 
 from lingon.bulk.formats import suffix_of
 from lingon.errors import LingonError, SettingsError
 from lingon.files import make_folders, read_plain_file, remove_partial_files, write_bytes, write_new
+from lingon.object_stores import naming_file, open_file, store_of
 
 VERSIONS = ("ETag", "etag", "md5Hash", "mtime")
 """Fields of a store that change with the content of a file. The first one that a store has counts."""
-
-
-READ_BYTES = 2**20  # bytes of a file of a store that are kept for the next lines
 
 
 class Folder(Protocol):
@@ -67,8 +59,8 @@ def input_files(pattern: str) -> list[InputFile]:
     In a folder, files are left out whose names begin with a dot or an underscore, or have no suffix of a known format.
     Raise SettingsError if there is none.
     """
-    store, path = _store(pattern)
-    with _naming(pattern):
+    store, path = store_of(pattern)
+    with naming_file(pattern):
         if any(each in path for each in "*?["):
             found = store.glob(path, detail=True)
         elif store.isdir(path):
@@ -92,20 +84,15 @@ def _version(info: dict[str, Any]) -> str:
     return str(next((info[name] for name in VERSIONS if info.get(name)), ""))
 
 
-@contextmanager
-def opened(url: str) -> Iterator[IO[bytes]]:
+def opened(url: str) -> IO[bytes]:
     """Open a file of the input for reading."""
-    store, path = _store(url)
-    with _naming(url):
-        file = store.open(path, "rb")
-    # Files of stores read whole lines only. A line that is too long must not be read whole.
-    with file if isinstance(store, LocalFileSystem) else io.BufferedReader(file, READ_BYTES) as read:
-        yield read
+    with naming_file(url):
+        return open_file(url)
 
 
 def open_folder(url: str) -> Folder:
     """Return the folder of the output, which is created when its first file is written."""
-    store, path = _store(url)
+    store, path = store_of(url)
     return LocalFolder(Path(path)) if isinstance(store, LocalFileSystem) else StoreFolder(store, path)
 
 
@@ -164,7 +151,7 @@ class StoreFolder:
         self.url, self._store, self._path = _url(store, path), store, path.rstrip("/")
 
     def read(self, name: str, most: int) -> bytes:
-        with _naming(f"{self.url}/{name}"):
+        with naming_file(f"{self.url}/{name}"):
             content = bytes(self._store.cat_file(f"{self._path}/{name}", start=0, end=most + 1))
         if len(content) > most:
             raise LingonError(f"{self.url}/{name}: must have at most {most:,} bytes")
@@ -172,8 +159,7 @@ class StoreFolder:
 
     def sizes(self, below: str) -> dict[str, int]:
         folder = f"{self._path}/{below}".rstrip("/")
-        self._store.invalidate_cache()
-        with _naming(self.url):
+        with naming_file(self.url):
             try:
                 found = self._store.ls(folder, detail=True)
             except FileNotFoundError:
@@ -181,15 +167,15 @@ class StoreFolder:
         return {info["name"].rsplit("/", 1)[-1]: info["size"] for info in found if info["type"] == "file"}
 
     def remove(self, name: str) -> None:
-        with _naming(f"{self.url}/{name}"):
+        with naming_file(f"{self.url}/{name}"):
             self._store.rm_file(f"{self._path}/{name}")
 
     def write(self, name: str, content: bytes) -> None:
-        with _naming(f"{self.url}/{name}"):
+        with naming_file(f"{self.url}/{name}"):
             self._store.pipe_file(f"{self._path}/{name}", content)
 
     def create(self, name: str, content: bytes) -> None:
-        with _naming(f"{self.url}/{name}"):
+        with naming_file(f"{self.url}/{name}"):
             self._store.pipe_file(f"{self._path}/{name}", content, mode="create")
 
 
@@ -204,26 +190,5 @@ def file_digest(url: str) -> str:
         return hashlib.file_digest(file, "sha256").hexdigest()  # type: ignore[arg-type]  # it has readinto
 
 
-def _store(url: str) -> tuple[Any, str]:
-    """Return the file system of a URL or path, and the path in it."""
-    try:
-        store, path = fsspec.core.url_to_fs(url)
-    except (ImportError, ValueError) as error:
-        raise SettingsError(f"{url}: {error}") from None
-    store.use_listings_cache = False
-    return store, path
-
-
 def _url(store: Any, path: str) -> str:
     return path if isinstance(store, LocalFileSystem) else str(store.unstrip_protocol(path))
-
-
-@contextmanager
-def _naming(url: str) -> Iterator[None]:
-    """Name the file in the error of a store, which has classes of its own for them."""
-    try:
-        yield
-    except (FileNotFoundError, FileExistsError, LingonError):
-        raise
-    except Exception as error:
-        raise LingonError(f"{url}: {getattr(error, 'strerror', None) or error}") from error

@@ -26,6 +26,7 @@ from typing import IO, Any, NamedTuple
 
 from lingon.errors import CorpusError, SettingsError
 from lingon.extras import name_missing_extra
+from lingon.object_stores import file_state, is_url, open_file
 
 try:
     from lzma import LZMAError
@@ -309,10 +310,13 @@ class TranslatedLines(NamedTuple):
 
 
 def read_lines(path: Path, line_end: bytes = LINE_END) -> Iterator[str]:
-    """Yield the lines of a UTF-8 file, plain or packed, without line ends. Only a line feed ends a line."""
+    """Yield the lines of a UTF-8 file, plain or packed, without line ends. Only a line feed ends a line.
+
+    path: here or in an object store
+    """
     number = 0
     try:
-        with path.open("rb") as file, unpacked(path.name, file) as content:
+        with open_file(path) as file, unpacked(path.name, file) as content:
             for number, raw in enumerate(iter(partial(content.readline, MAX_LINE_BYTES + 3), b""), start=1):
                 yield decoded_line(raw, f"{path}:{number}", line_end)
     except READING_ERRORS as error:
@@ -326,8 +330,14 @@ def unreadable(path: Path, lines: int, error: Exception) -> CorpusError:
 
 
 def check_files(paths: Iterable[Path]) -> None:
-    """Raise CorpusError for the first path that cannot be read, without reading any: some work takes long to begin."""
+    """Raise an error for the first path that cannot be read, without reading any: some work takes long to begin.
+
+    It is a CorpusError, but for what a store refuses.
+    """
     for path in paths:
+        if is_url(path):
+            file_state(path)
+            continue
         if not path.exists():
             raise CorpusError(f"{path}: {os.strerror(errno.ENOENT)}")
         if path.is_dir():

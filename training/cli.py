@@ -8,8 +8,14 @@ from typing import TYPE_CHECKING, Annotated
 
 import typer
 
+from lingon.cli.engine import EngineChoice, EngineOptions
+from lingon.cli.options import with_option_groups
+
 if TYPE_CHECKING:
+    from contextlib import ExitStack
+
     from lingon.training.config import Config, Corpus
+    from lingon.training.prepare import TaskEngine
 
 ConfigArgument = Annotated[
     Path, typer.Argument(help="TOML file with the settings of the run, such as configs/en-de.toml.")
@@ -55,6 +61,7 @@ def train(
         return
     settings.model.check_export()  # before days of training
     run = output or Path("runs") / config.stem
+    _check_prepared(settings)
     _check_corpora(settings, settings.data.prepared or run / CORPUS, settings.data.valid)
     from lingon.training.interrupt import Interrupt
     from lingon.training.setup import open_run
@@ -67,18 +74,22 @@ def train(
         trainer.report.message(outcome(trainer))
 
 
+@with_option_groups
 def prepare(
+    *,
     config: ConfigArgument,
     output: Annotated[
         Path | None,
-        typer.Option(help="Folder of the corpus. Default: data.prepared of CONFIG, else runs/NAME/corpus."),
+        typer.Option(
+            help="Folder of the corpus, which may be in an object store. Default: data.prepared of CONFIG, else "
+            "runs/NAME/corpus."
+        ),
     ] = None,
     overrides: SetOption = None,
     init_from: Annotated[
         Path | None,
         typer.Option(help="Checkpoint, or run, whose tokenizer the corpus gets (fine-tuning). Default: none."),
     ] = None,
-    workers: Annotated[int | None, typer.Option(min=1, help="Processes. Default: one for each core.")] = None,
     report: Annotated[
         bool,
         typer.Option(
@@ -87,16 +98,28 @@ def prepare(
             "corpus is not prepared again. Default: off.",
         ),
     ] = False,
+    engine: EngineOptions,
 ) -> None:
     """Read, filter and tokenise the training text of a config, for `lingon train` and any number of runs.
 
     If it is ended at any time, the same command goes on where it was, and the corpus has the same bytes. Runs with
     data.prepared set to its folder share it, and a config with tokenizer.path set to it has the tokenizer.
     """
+    from contextlib import ExitStack
+
+    from lingon.errors import SettingsError
+    from lingon.object_stores import is_url, url_of
     from lingon.training.config import CORPUS, load_config
 
+    bounds, on_ray = engine.bounds(), engine.engine is EngineChoice.RAY
     settings = load_config(config, overrides or ())
     folder = output or settings.data.prepared or Path("runs") / config.stem / CORPUS
+    if on_ray and not is_url(folder):
+        folder = folder.absolute()  # workers have another current folder
+    if report and is_url(folder):
+        raise SettingsError(
+            f"--report needs a corpus in a folder of this machine, got {url_of(folder)}; copy it to one"
+        )
     _check_corpora(settings, folder)
     from rich.console import Console
 
@@ -112,13 +135,35 @@ def prepare(
         given = resolve_checkpoint(init_from)
     tokenizer, interrupt = Tokenizer.read(given) if given else None, Interrupt(after="the blocks in hand")
     interrupt.install_handlers()
-    with PrepareProgress(Console(stderr=True)) as watch:
-        found = prepare_corpus(settings, folder, tokenizer, workers=workers, watch=watch, stopped=interrupt.stop_signal)
-    print(f"{folder}: {found.counts}")
+    with ExitStack() as stack:
+        watch = stack.enter_context(PrepareProgress(Console(stderr=True)))
+        found = prepare_corpus(
+            settings,
+            folder,
+            tokenizer,
+            workers=bounds and bounds[1],
+            engine=_ray_tasks(engine, stack) if on_ray else None,
+            watch=watch,
+            stopped=interrupt.stop_signal,
+        )
+    print(f"{url_of(folder)}: {found.counts}")
     if report:
         from lingon.training.prepare_report import write_report
 
         print(f"report: {write_report(found)}")
+
+
+def _ray_tasks(options: EngineOptions, stack: ExitStack) -> TaskEngine:
+    """Connect to a Ray cluster until the stack is closed."""
+    from lingon.extras import name_missing_extra
+
+    with name_missing_extra("lingon prepare --engine ray", ["ray"]):
+        from lingon.ray_workers import ray_cluster
+        from lingon.training.ray_tasks import RayTasks
+    bounds = options.bounds()
+    assert bounds is not None
+    stack.enter_context(ray_cluster(options.address))
+    return RayTasks(bounds)
 
 
 def _check_corpora(config: Config, folder: Path, always: Sequence[Corpus] = ()) -> None:
@@ -130,14 +175,27 @@ def _check_corpora(config: Config, folder: Path, always: Sequence[Corpus] = ()) 
     from lingon.errors import SettingsError
     from lingon.files import check_files
     from lingon.training.config import MANIFEST
+    from lingon.training.corpus_files import exists
 
     if not (config.data.train and config.data.valid):
         raise SettingsError(
             "these are the settings of an imported model, without text: write a config with [data], and name the "
             "checkpoint with --init-from"
         )
-    corpora = always if (folder / MANIFEST).exists() else config.data.corpora
+    corpora = always if exists(folder / MANIFEST) else config.data.corpora
     check_files(path for corpus in corpora for path in corpus.files())
+
+
+def _check_prepared(config: Config) -> None:
+    """Raise SettingsError for a corpus in an object store: training maps the files of a corpus."""
+    from lingon.errors import SettingsError
+    from lingon.object_stores import is_url, url_of
+
+    folder = config.data.prepared
+    if folder is not None and is_url(folder):
+        raise SettingsError(
+            f"data.prepared must be a folder of this machine to train from, got {url_of(folder)}; copy it to one"
+        )
 
 
 def average(

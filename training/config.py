@@ -25,6 +25,7 @@ from pydantic_core import ErrorDetails, PydanticCustomError
 from lingon.bundle.manifest import BeamSize, BundleSize, Language, Languages, SourceLanguage, TargetLanguage
 from lingon.errors import SettingsError, first_of
 from lingon.files import PACKINGS, is_packed, without_packing
+from lingon.object_stores import is_url
 from lingon.text import UNK, LanguageTokens, Tokenizer
 from lingon.training.model_settings import (
     MODEL_KINDS,
@@ -801,19 +802,24 @@ def _from_current_folder(value: Any, key: str, paths: Sequence[str]) -> Any:
         return {name: _from_current_folder(each, name, paths) for name, each in value.items()}
     if isinstance(value, list):
         return [_from_current_folder(each, key, paths) for each in value]
-    return str(Path.cwd() / value) if key in paths and isinstance(value, str) else value
+    return str(_joined(Path.cwd(), Path(value))) if key in paths and isinstance(value, str) else value
+
+
+def _joined(folder: Path, path: Path) -> Path:
+    """Return a path that may be relative to a folder, or be one of an object store."""
+    return path if is_url(path) else folder / path
 
 
 def _with_absolute_paths(config: Config, folder: Path) -> Config:
     def moved(corpus: Corpus) -> Corpus:
-        paths = {name: folder / path for name in CORPUS_FILES if (path := getattr(corpus, name))}
+        paths = {name: _joined(folder, path) for name in CORPUS_FILES if (path := getattr(corpus, name))}
         return corpus.model_copy(update=paths)
 
     train, valid = config.data.train, config.data.valid
     corpora: dict[str, Any] = {"train": tuple(map(moved, train)), "valid": tuple(map(moved, valid))}
-    corpora["held_out"] = tuple(folder / path for path in config.data.held_out)
+    corpora["held_out"] = tuple(_joined(folder, path) for path in config.data.held_out)
     if config.data.prepared is not None:
-        corpora["prepared"] = folder / config.data.prepared
+        corpora["prepared"] = _joined(folder, config.data.prepared)
     tokenizer = config.tokenizer
     if tokenizer.path is not None:
         tokenizer = tokenizer.model_copy(update={"path": folder / tokenizer.path})

@@ -24,6 +24,7 @@ import pyarrow.parquet as pq
 from lingon.errors import CorpusError, LingonError, SettingsError, first_of
 from lingon.files import MAX_LINE_BYTES, READING_ERRORS, decoded_line, unpacked, unreadable
 from lingon.language_tags import serves
+from lingon.object_stores import is_url, open_file, open_parts
 from lingon.training.config import Corpus
 
 
@@ -43,18 +44,24 @@ class RawBlock(NamedTuple):
     scores: list[float] | None
 
 
-def read_blocks(corpus: Corpus, rows: int, skip: int = 0) -> Iterator[RawBlock]:
+Mark = tuple[int, int]
+"""A number of lines from the beginning of a file, and of their bytes."""
+Marks = Mapping[Path, Mark]
+
+
+def read_blocks(corpus: Corpus, rows: int, skip: int = 0, marks: Marks | None = None) -> Iterator[RawBlock]:
     """Yield the blocks of a corpus, of this many rows each. The last one has what is left. Raises CorpusError.
 
     skip: blocks to leave out at the beginning. Their rows are not checked
+    marks: of lines that are left out, by file. What is before them is not even read
     """
     with ExitStack() as files:
         text = _FORMS[corpus.form](corpus, files)
         links = None if corpus.alignment is None else _Lines(corpus.alignment, files)
         first = skip * rows
-        text.skip(first)
+        text.skip(first, marks or {})
         if links is not None:
-            links.skip(first)
+            links.skip(first, marks or {})
         while True:
             sources, targets, scores = text.take(rows)
             found = None if links is None else links.take(rows)
@@ -89,8 +96,8 @@ Taken = tuple[list[str], list[str], list[float] | None]
 class _Text(_Part, Protocol):
     """The text of a corpus."""
 
-    def skip(self, count: int) -> None:
-        """Pass over the first rows. Nothing was taken before."""
+    def skip(self, count: int, marks: Marks) -> None:
+        """Pass over the first rows. Nothing was taken before. marks: see `read_blocks`."""
 
     def take(self, count: int) -> Taken:
         """Return the next rows; fewer at the end."""
@@ -125,7 +132,7 @@ READ_BYTES = 2**17
 def _opened(path: Path, files: ExitStack) -> BufferedReader:
     """Return the content of a file, unpacked. All that it may be has the method `read1`."""
     try:
-        return cast(BufferedReader, files.enter_context(unpacked(path.name, files.enter_context(path.open("rb")))))
+        return cast(BufferedReader, files.enter_context(unpacked(path.name, files.enter_context(open_file(path)))))
     except READING_ERRORS as error:
         raise unreadable(path, 0, error) from None
 
@@ -143,9 +150,15 @@ class _Lines:
         self._begun = b""  # of the line after these
         self._file = _opened(path, files)
 
-    def skip(self, count: int) -> None:
-        """Pass over lines without decoding them."""
+    def skip(self, count: int, marks: Marks) -> None:
+        """Pass over lines without decoding them; marks: see `read_blocks`."""
         goal = self.position + count
+        line, offset = marks.get(self.path, (0, 0))
+        if self.position + len(self._decoded) < line <= goal:
+            self._file.seek(offset)
+            self._decoded, self._begun = [], b""
+            self._number = self.position = line
+            count = goal - line
         passed = self._decoded[:count]
         del self._decoded[:count]
         self.position += len(passed)
@@ -214,9 +227,9 @@ class _LinePairs:
     def position(self) -> int:
         return self._sources.position
 
-    def skip(self, count: int) -> None:
+    def skip(self, count: int, marks: Marks) -> None:
         for part in self._parts:
-            part.skip(count)
+            part.skip(count, marks)
         _check_ends(*self._parts)
 
     def take(self, count: int) -> Taken:
@@ -242,13 +255,18 @@ class _LineRows:
     def position(self) -> int:
         return self._lines.position - self._before
 
-    def skip(self, count: int) -> None:
-        self._lines.skip(count)
+    def skip(self, count: int, marks: Marks) -> None:
+        self._lines.skip(count, marks)
 
     def _numbered(self, count: int) -> list[tuple[int, str]]:
         """Return the next lines with their numbers in the file, from 1."""
         first = self._lines.position + 1
         return list(enumerate(self._lines.take(count), start=first))
+
+
+def names_columns(corpus: Corpus) -> bool:
+    """Return whether the first line of a corpus has the names of its columns."""
+    return corpus.form == ".tsv" and any(isinstance(each, str) for each in (*corpus.columns, corpus.score_column))
 
 
 class _TabSeparated(_LineRows):
@@ -258,7 +276,7 @@ class _TabSeparated(_LineRows):
         super().__init__(corpus, files)
         columns = [each for each in (*corpus.columns, corpus.score_column) if each is not None]
         names: list[str] = []
-        if any(isinstance(each, str) for each in columns):
+        if names_columns(corpus):
             self._before = 1
             names = [name for line in self._lines.take(1) for name in line.split("\t")]
         self._positions = [self._position(names, each) if isinstance(each, str) else each - 1 for each in columns]
@@ -399,7 +417,7 @@ class _Memory:
         self._size = 0  # of these, in characters
         self._file, self._ended = _opened(self.path, files), False
 
-    def skip(self, count: int) -> None:
+    def skip(self, count: int, marks: Marks) -> None:
         while count and (passed := len(self.take(min(count, BATCH))[0])):
             count -= passed
 
@@ -510,7 +528,8 @@ class _Parquet:
         self._decoded = 0  # rows that were decoded or skipped
         with self._naming():
             # Only with both options is a group of rows, which may be all of them, not read as a whole.
-            self._file = files.enter_context(pq.ParquetFile(self.path, buffer_size=READ_BYTES, pre_buffer=False))
+            file = files.enter_context(open_parts(self.path)) if is_url(self.path) else self.path
+            self._file = files.enter_context(pq.ParquetFile(file, buffer_size=READ_BYTES, pre_buffer=False))
             self._schema = self._file.schema_arrow
         for column in self._columns[:2]:
             if not _is_text(kind := self._type_of(column)):
@@ -535,7 +554,7 @@ class _Parquet:
         groups = range(group, self._file.num_row_groups)
         return cast(Iterator[pa.RecordBatch], self._file.iter_batches(BATCH, list(groups), self._columns))
 
-    def skip(self, count: int) -> None:
+    def skip(self, count: int, marks: Marks) -> None:
         """Pass over rows; whole groups of them are not even read."""
         group = 0
         while group < self._file.num_row_groups and self.position + self._rows_of(group) <= count:

@@ -13,9 +13,9 @@ on the number of processes nor on how often the preparation was ended.
 
 from __future__ import annotations
 
+import fnmatch
 import hashlib
 import json
-import shutil
 import tempfile
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, ProcessPoolExecutor, wait
@@ -23,7 +23,6 @@ from concurrent.futures.process import BrokenProcessPool
 from contextlib import ExitStack, contextmanager
 from dataclasses import dataclass
 from functools import partial
-from io import BytesIO
 from itertools import chain, islice
 from pathlib import Path
 from typing import Any, Protocol, TypeVar
@@ -32,14 +31,32 @@ import numpy as np
 from numpy.typing import NDArray
 
 from lingon.errors import CorpusError, Interrupted, LingonError, SettingsError
-from lingon.files import check_files, lock_path, make_folders, read_lines, remove_partial_files, write_bytes, write_text
+from lingon.files import check_files, read_lines
 from lingon.machine import usable_cores
+from lingon.object_stores import file_state
 from lingon.text import LanguageTokens, Tokenizer, normalise
 from lingon.training.config import MANIFEST, Config, Corpus, DataSettings, pair_name
 from lingon.training.corpus import FilterCounts, Pair, read_pairs
+from lingon.training.corpus_files import (
+    alone_in,
+    digest_of,
+    each_of,
+    exists,
+    make_folder,
+    names_in,
+    read_array,
+    read_bytes,
+    read_json,
+    read_tokenizer,
+    remove,
+    remove_folder,
+    write_array,
+    write_bytes,
+    write_text,
+)
 from lingon.training.epochs import Permutation, mixture
 from lingon.training.filters import PairFilters
-from lingon.training.parallel_text import read_blocks
+from lingon.training.parallel_text import RawBlock, read_blocks
 from lingon.training.prepared import (
     LENGTHS,
     ROWS,
@@ -52,6 +69,7 @@ from lingon.training.prepared import (
     ShardFacts,
 )
 from lingon.training.shard_tasks import DroppedPairs, EncodeTask, FilterTask, Lines, framing
+from lingon.training.text_pieces import Piece, can_be_cut, cut_corpora
 from lingon.training.tokenizer import train_tokenizer
 from lingon.worker_pool import worker_pool
 
@@ -103,29 +121,31 @@ def prepare(
     tokenizer: Tokenizer | None = None,
     *,
     workers: int | None = None,
+    engine: TaskEngine | None = None,
     watch: Watch | None = None,
     stopped: Callable[[], int] = lambda: 0,
     rows: int = ROWS,
 ) -> PreparedCorpus:
     """Prepare the training text of a config, or go on with that, and return the corpus.
 
-    folder: of the corpus
+    folder: of the corpus, which may be in an object store, as the files of the config may be
     tokenizer: with which it is tokenised, by default one that is learnt from it
     workers: processes, by default one for each core
+    engine: where tasks run instead
     stopped: gives the signal for which to raise Interrupted, or 0; asked between tasks
     rows: lines of a corpus that one shard is made of
 
     Raises SettingsError if the folder has another corpus, and CorpusError for text that cannot be used.
     """
     config = config.with_languages()
-    if (folder / MANIFEST).exists():
-        shutil.rmtree(folder / WORK, ignore_errors=True)  # of an attempt that was ended after it wrote the manifest
+    if exists(folder / MANIFEST):
+        remove_folder(folder / WORK)  # of an attempt that was ended after it wrote the manifest
         return open_checked(config, folder, tokenizer)
     check_files(_input_paths(config).values())  # before a folder is made
-    with _alone(folder), ExitStack() as stack:
-        if (folder / MANIFEST).exists():  # another process has written it meanwhile
+    with alone_in(folder, WORK), ExitStack() as stack:
+        if exists(folder / MANIFEST):  # another process has written it meanwhile
             return open_checked(config, folder, tokenizer)
-        pool = _Pool(workers or usable_cores(), stopped, stack)
+        pool = _Pool(workers or usable_cores(), stopped, stack, engine)
         steps = _Steps(config, folder, tokenizer, watch or Silent(), pool, rows)
         steps.begin()
         steps.read()
@@ -169,31 +189,31 @@ def training_pairs(config: Config, tokenizer: Tokenizer, most: int = 2**20) -> l
         return corpus.pairs(epoch.rows(positions), config.data.languages)
 
 
-@contextmanager
-def _alone(folder: Path) -> Iterator[None]:
-    """Make the folder, and refuse a second preparation in it at the same time."""
-    with ExitStack() as stack:
-        try:
-            make_folders(folder / WORK)
-            stack.enter_context(lock_path(folder))
-        except BlockingIOError:
-            raise SettingsError(f"{folder}: another process prepares this corpus") from None
-        except OSError as error:
-            raise SettingsError(f"{folder}: {error.strerror}") from None
-        remove_partial_files(folder)
-        remove_partial_files(folder / WORK)
-        yield
+class TaskEngine(Protocol):
+    """Where tasks run, if not in processes of this machine. Their files must be reached from there."""
+
+    def run(self, tasks: Iterable[Callable[[], Result]], check: Callable[[], object]) -> Iterator[Result]:
+        """Run tasks and yield their results in any order; check: called now and then, raises an error to stop."""
 
 
 class _Pool:
-    """Processes for the tasks of all steps, which begin with the first step that has more than one task."""
+    """Processes for the tasks of all steps, which begin with the first step that has more than one task.
 
-    def __init__(self, workers: int, stopped: Callable[[], int], stack: ExitStack) -> None:
+    engine: what runs the tasks instead
+    """
+
+    def __init__(
+        self, workers: int, stopped: Callable[[], int], stack: ExitStack, engine: TaskEngine | None = None
+    ) -> None:
+        self.engine = engine
         self._workers, self._stopped, self._stack = workers, stopped, stack
         self._pool: ProcessPoolExecutor | None = None
 
     def run(self, tasks: Iterable[Callable[[], Result]]) -> Iterator[Result]:
         """Run tasks and yield their results in any order. Few tasks wait, so that their memory has a bound."""
+        if self.engine is not None:
+            yield from self.engine.run(tasks, self.check)
+            return
         rest = iter(tasks)
         first = list(islice(rest, 2))
         if self._workers == 1 or len(first) < 2:
@@ -271,10 +291,10 @@ class _Steps:
         """Write the plan, or check that it is the plan of the attempt before."""
         plan = {"version": VERSION, "settings": text_settings(self.config), "inputs": _input_states(self.config)}
         path = self.work / PLAN
-        before = _read_json(path) if path.exists() else {}
+        before = read_json(path) if exists(path) else {}
         if before.get("version") != VERSION:  # its shards may have another form
             self._forget()
-            make_folders(self.work)
+            make_folder(self.work)
             write_text(path, json.dumps(plan))
             return
         changed = [f"{file} has changed" for file in _changes(before["inputs"], plan["inputs"], named=False)]
@@ -283,10 +303,10 @@ class _Steps:
 
     def _forget(self) -> None:
         """Remove shards and work, first the plan: without it an attempt removes what is left, and begins again."""
-        (self.work / PLAN).unlink(missing_ok=True)
-        for shard in self.folder.glob(SHARDS):
-            shard.unlink()
-        shutil.rmtree(self.work)
+        remove(self.work / PLAN)
+        for name in fnmatch.filter(names_in(self.folder), SHARDS):
+            remove(self.folder / name)
+        remove_folder(self.work)
 
     def _refuse(self, changed: Sequence[str]) -> None:
         if changed:
@@ -306,20 +326,25 @@ class _Steps:
             PairFilters(data, pair)  # raises here for a filter that does not know a language
         task = FilterTask(self.work, data, tuple(languages), held_out, tuple(alignments))
         self.watch.begin_step("read", None)
-        for lines in self.pool.run(partial(task, lines) for lines in self._missing()):
+        for lines in self.pool.run(self._filter_tasks(task)):
             self.watch.advance(lines)
 
-    def _missing(self) -> Iterator[Lines]:
-        """Yield the lines that no work shard has been written of."""
-        for corpus, each in enumerate(self.corpora):
-            if all(map(self._is_there, self._names(corpus) or ("",))):
-                continue
-            links, count = self._linked(each), 0
-            text = each if links else each.model_copy(update={"alignment": None})
-            for block in read_blocks(text, self.rows):
+    def _filter_tasks(self, task: FilterTask) -> Iterator[Callable[[], int]]:
+        """Yield what writes the work shards that are missing. What has one reader is read here."""
+        there = names_in(self.work)
+        missing = {
+            corpus: each if self._linked(each) else each.model_copy(update={"alignment": None})
+            for corpus, each in enumerate(self.corpora)
+            if not there.issuperset(self._names(corpus) or ("",))
+        }
+        cut = {corpus: text for corpus, text in missing.items() if self.pool.engine and can_be_cut(text)}
+        pieces = cut_corpora(cut, self.rows, self.pool.run)
+        for corpus, text in missing.items():
+            count = 0
+            for part in pieces[corpus] if corpus in cut else read_blocks(text, self.rows):
                 name = _shard_name(corpus, count)
-                if not self._is_there(name):
-                    yield Lines(corpus, name, *block)
+                if name not in there:
+                    yield partial(_filter, task, corpus, name, part)
                 count += 1
             write_text(self.work / f"{corpus:03d}.count", str(count))
 
@@ -329,46 +354,41 @@ class _Steps:
     def _names(self, corpus: int) -> list[str]:
         """Return the names of the shards of a corpus, none before it was read to its end."""
         path = self.work / f"{corpus:03d}.count"
-        count = int(path.read_text(encoding="utf-8")) if path.exists() else 0
+        count = int(read_bytes(path)) if exists(path) else 0
         return [_shard_name(corpus, number) for number in range(count)]
 
     def _all_names(self) -> list[str]:
         return [name for corpus in range(len(self.corpora)) for name in self._names(corpus)]
 
-    def _is_there(self, name: str) -> bool:
-        return (self.work / name).is_file()
-
     # Step 2: which pairs are kept.
 
     def drop_duplicates(self) -> None:
         """Find the pairs that occur before, and write which pairs are kept."""
-        if (self.work / KEPT).exists():
+        if exists(self.work / KEPT):
             return
         names = self._all_names()
-        shards = [Shard(self.work / name) for name in names]
-        kept, dropped = np.ones(sum(map(len, shards)), bool), [DroppedPairs() for _ in self.corpora]
-        starts = np.cumsum([0, *map(len, shards)])
+        shards = list(each_of(self.work, lambda name: Shard(self.work / name), names))
+        starts = np.cumsum([0, *each_of(self.work, len, shards)])
+        kept, dropped = np.ones(starts[-1], bool), [DroppedPairs() for _ in self.corpora]
         for key, reason in self._duplicate_keys():
             self.watch.begin_step(f"find each {reason}", len(kept))
             before = kept.copy()
-            keys = [(shard.numbers(key), shard.numbers(f"{key}_end")) for shard in shards]
+            keys = list(each_of(self.work, partial(_hashes, key), shards))
             bits = ((len(kept) - 1) // PART).bit_length() if len(kept) else 0
             for part in range(2**bits):
                 kept[_repeated(keys, before, bits, part)] = False
                 self.watch.advance(len(kept) // 2**bits)
                 self.pool.check()
             for name, shard, start, end in zip(names, shards, starts, starts[1:], strict=False):
-                rows = shard.numbers("row")
-                for row in np.flatnonzero(before[start:end] & ~kept[start:end]).tolist():
-                    texts = shard.source_text[row], shard.target_text[row]
-                    dropped[_corpus_of(name)].add(reason, int(rows[row]), *texts)
+                rows = np.flatnonzero(before[start:end] & ~kept[start:end]).tolist()
+                dropped[_corpus_of(name)].add_rows(reason, shard, rows)
         if not kept.any():
             counts = self._counts(dropped)
             self._forget()
             raise CorpusError(f"no pair passes the filters of the training text: {counts}")
         facts = {"starts": starts.tolist(), "corpora": [each.as_json() for each in dropped]}
         write_text(self.work / DUPLICATES, json.dumps(facts))
-        _write_array(self.work / KEPT, kept)
+        write_array(self.work / KEPT, kept)
 
     def _duplicate_keys(self) -> Iterator[tuple[str, str]]:
         """Yield the columns by whose hashes pairs are dropped, with the reasons."""
@@ -389,8 +409,8 @@ class _Steps:
 
     def _kept(self) -> dict[str, NDArray[np.bool_]]:
         """Return whether each pair of a work shard is kept, by the name of the shard."""
-        mask: NDArray[np.bool_] = np.load(self.work / KEPT, mmap_mode="r")
-        starts = _read_json(self.work / DUPLICATES)["starts"]
+        mask: NDArray[np.bool_] = read_array(self.work / KEPT)
+        starts = read_json(self.work / DUPLICATES)["starts"]
         return {name: mask[start:end] for name, start, end in zip(self._all_names(), starts, starts[1:], strict=False)}
 
     # Step 3: the tokenizer.
@@ -398,8 +418,8 @@ class _Steps:
     def take_tokenizer(self) -> None:
         """Write the tokenizer, learnt if none is given."""
         settings = token_settings(self.config, self.given)
-        if (self.work / TOKENS).exists():
-            self._refuse([*_changes(_read_json(self.work / TOKENS), settings)])
+        if exists(self.work / TOKENS):
+            self._refuse([*_changes(read_json(self.work / TOKENS), settings)])
             return
         if self.given is None:
             self.watch.begin_step("learn the tokenizer", None)
@@ -407,7 +427,7 @@ class _Steps:
             self._sample(), self.config.tokenizer, self.config.languages, self.config.tags
         )
         for name in (*Tokenizer.JOINT, *Tokenizer.SEPARATE):
-            (self.folder / name).unlink(missing_ok=True)
+            remove(self.folder / name)
         for name, content in found.files().items():
             write_bytes(self.folder / name, content)
         write_text(self.work / TOKENS, json.dumps(settings))
@@ -426,26 +446,35 @@ class _Steps:
             positions = np.sort(Permutation(len(epoch), (seed, 6))(np.arange(most)))
         rows = epoch.rows(positions)
         order = np.argsort(rows, kind="stable")
-        ascending, found, start = rows[order], [Pair("", "")] * len(rows), 0
-        for name, mask in kept.items():
-            first, last = np.searchsorted(ascending, (start, start + counts[name]))
-            shard, there = Shard(self.work / name), np.flatnonzero(mask)
-            for place in order[first:last].tolist():
-                row = there[rows[place] - start]
-                found[place] = Pair(shard.source_text[row], shard.target_text[row])
-            start += counts[name]
+        starts = dict(zip(counts, np.cumsum([0, *counts.values()]), strict=False))
+        ascending, found = rows[order], [Pair("", "")] * len(rows)
+
+        def drawn(name: str) -> Iterable[tuple[int, Pair]]:
+            first, last = np.searchsorted(ascending, (starts[name], starts[name] + counts[name]))
+            if first == last:
+                return []
+            shard, places = Shard(self.work / name), order[first:last]
+            there = np.flatnonzero(kept[name])[rows[places] - starts[name]].tolist()
+            return [
+                (place, Pair(shard.source_text[row], shard.target_text[row]))
+                for place, row in zip(places.tolist(), there, strict=True)
+            ]
+
+        for place, pair in chain.from_iterable(each_of(self.work, drawn, kept)):
+            found[place] = pair
         return found
 
     # Step 4: the shards.
 
     def encode(self) -> None:
         """Write the shards."""
-        data, tokenizer = self.config.data, Tokenizer.read(self.folder)
+        data, tokenizer = self.config.data, read_tokenizer(self.folder)
         languages = tuple(map(data.languages_of, self.corpora))
         tokens = self.config.corpus_tokens(tokenizer)
         task = EncodeTask(self.work, self.folder, data, tokens, languages)
         kept = self._kept()
-        missing = [name for name in kept if not (self.folder / name).is_file()]
+        there = names_in(self.folder)
+        missing = [name for name in kept if name not in there]
         self.watch.begin_step("tokenise", sum(len(kept[name]) for name in missing))
         for pairs in self.pool.run(partial(task, _corpus_of(name), name, kept[name].copy()) for name in missing):
             self.watch.advance(pairs)
@@ -456,14 +485,14 @@ class _Steps:
         """Write the lengths of all pairs and the manifest, and remove the work."""
         self.watch.begin_step("finish", None)
         most = self.config.data.max_tokens
-        names, tokenizer = self._all_names(), Tokenizer.read(self.folder)
-        shards = {name: Shard(self.folder / name) for name in names}
-        if not any(map(len, shards.values())):
+        names, tokenizer = self._all_names(), read_tokenizer(self.folder)
+        shards = dict(zip(names, each_of(self.folder, lambda name: Shard(self.folder / name), names), strict=True))
+        if not any(each_of(self.folder, len, shards.values())):
             self._forget()
             raise CorpusError(f"no pair has at most data.max_tokens = {most} tokens on each side; raise it")
         tokens = self.config.corpus_tokens(tokenizer)
-        lengths = [_lengths(shard, tokens[_corpus_of(name)], most) for name, shard in shards.items()]
-        _write_array(self.folder / LENGTHS, np.concatenate(lengths))
+        lengths = each_of(self.folder, lambda name: _lengths(shards[name], tokens[_corpus_of(name)], most), names)
+        write_array(self.folder / LENGTHS, np.concatenate(list(lengths)))
         manifest = Manifest(
             version=VERSION,
             settings={**text_settings(self.config), **token_settings(self.config, self.given)},
@@ -476,13 +505,13 @@ class _Steps:
             ),
         )
         write_text(self.folder / MANIFEST, manifest.model_dump_json(indent=1) + "\n")
-        shutil.rmtree(self.work, ignore_errors=True)  # another process may remove it too, see `prepare`
+        remove_folder(self.work)  # another process may remove it too, see `prepare`
 
     def _facts(self, corpus: int, shards: dict[str, Shard]) -> CorpusFacts:
         names, dropped = self._names(corpus), DroppedPairs()
-        filtered = [Shard(self.work / name).metadata for name in names]
+        filtered = list(each_of(self.work, lambda name: Shard(self.work / name).metadata, names))
         encoded = [shards[name].metadata for name in names]
-        for facts in (*filtered, _read_json(self.work / DUPLICATES)["corpora"][corpus], *encoded):
+        for facts in (*filtered, read_json(self.work / DUPLICATES)["corpora"][corpus], *encoded):
             dropped.include(facts)
         settings = self.corpora[corpus]
         source_tokens, target_tokens = (sum(facts["tokens"][side] for facts in encoded) for side in (0, 1))
@@ -499,7 +528,7 @@ class _Steps:
         )
 
     def _inputs(self) -> Iterator[InputFile]:
-        before = _read_json(self.work / PLAN)["inputs"]
+        before = read_json(self.work / PLAN)["inputs"]
         files = _input_paths(self.config)
         digests = dict(self.pool.run(partial(_named_digest, key, path) for key, path in files.items()))
         if changed := [*_changes(before, _input_states(self.config), named=False)]:
@@ -509,9 +538,19 @@ class _Steps:
             yield InputFile(key=key, path=path, size=size, modified=modified, sha256=digests[key])
 
 
+def _filter(task: FilterTask, corpus: int, name: str, part: RawBlock | Piece) -> int:
+    block = part.read() if isinstance(part, Piece) else part
+    return task(Lines(corpus, name, *block))
+
+
+def _hashes(key: str, shard: Shard) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:
+    """Return both halves of the hashes of the pairs of a work shard."""
+    return shard.numbers(key), shard.numbers(f"{key}_end")
+
+
 def _lengths(shard: Shard, tokens: LanguageTokens, most: int) -> NDArray[Any]:
     """Return the lengths of the pairs of a shard, see `pair_lengths`; most: the largest that there may be."""
-    ids = [np.diff(column.offsets) for column in (shard.source, shard.target)]
+    ids = [shard.list_lengths(column) for column in ("source", "target")]
     return (np.stack(ids, axis=1) + framing(tokens)).astype(np.uint16 if most < 2**16 else np.uint32)
 
 
@@ -607,8 +646,7 @@ def _input_paths(config: Config) -> dict[str, Path]:
 def _input_states(config: Config) -> dict[str, list[Any]]:
     """Return path, bytes and time of modification of each input, by its key. Raises CorpusError if one is gone."""
     check_files(_input_paths(config).values())
-    states = {key: (path, path.stat()) for key, path in _input_paths(config).items()}
-    return {key: [str(path), status.st_size, status.st_mtime_ns] for key, (path, status) in states.items()}
+    return {key: [str(path), *file_state(path)] for key, path in _input_paths(config).items()}
 
 
 def _changed_inputs(before: Sequence[InputFile], config: Config) -> Iterator[str]:
@@ -619,13 +657,12 @@ def _changed_inputs(before: Sequence[InputFile], config: Config) -> Iterator[str
             yield f"{key}: {then[key].path if key in then else 'none'} -> {now.get(key, 'none')}"
             continue
         saved, path = then[key], now[key]
-        if not path.exists():
+        if not exists(path):
             if path != saved.path:
                 yield f"{key}: {saved.path} -> {path}"
             continue
-        status = path.stat()
-        same = (status.st_size, status.st_mtime_ns) == (saved.size, saved.modified)
-        if not (same and path == saved.path) and _digest(path) != saved.sha256:
+        same = file_state(path) == (saved.size, saved.modified)
+        if not (same and path == saved.path) and digest_of(path) != saved.sha256:
             yield f"{path} has changed" if path == saved.path else f"{key}: {saved.path} -> {path}"
 
 
@@ -640,23 +677,4 @@ def _changes(before: Any, now: Any, key: str = "", *, named: bool = True) -> Ite
 
 
 def _named_digest(key: str, path: Path) -> tuple[str, str]:
-    return key, _digest(path)
-
-
-def _digest(path: Path) -> str:
-    """Return the SHA-256 of a file. Raises CorpusError if it cannot be read."""
-    try:
-        with path.open("rb") as file:
-            return hashlib.file_digest(file, "sha256").hexdigest()
-    except OSError as error:
-        raise CorpusError(f"{path}: {error.strerror}") from None
-
-
-def _write_array(path: Path, array: NDArray[Any]) -> None:
-    file = BytesIO()
-    np.save(file, array)
-    write_bytes(path, file.getbuffer())
-
-
-def _read_json(path: Path) -> Any:
-    return json.loads(path.read_text(encoding="utf-8"))
+    return key, digest_of(path)

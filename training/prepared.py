@@ -23,9 +23,11 @@ from pydantic import ValidationError
 
 from lingon.alignment import WordLink
 from lingon.errors import CorpusError
+from lingon.object_stores import is_url, open_parts, url_of
 from lingon.text import Tokenizer
 from lingon.training.config import MANIFEST, LanguagePair
 from lingon.training.corpus import FilterCounts, Pair
+from lingon.training.corpus_files import read_array, read_json, read_tokenizer
 from lingon.training.model_settings import SettingsBlock
 
 LENGTHS = "lengths.npy"
@@ -117,23 +119,40 @@ class IdColumn:
 
 
 class Shard:
-    """The pairs of a shard, mapped. None of its memory is that of the process."""
+    """The pairs of a shard, mapped. None of its memory is that of the process.
+
+    A shard in an object store is not mapped: a column is read when it is asked for.
+    """
 
     def __init__(self, path: Path) -> None:
         """Raise CorpusError if the file is no shard."""
         try:
-            self._batch = pa.ipc.open_file(pa.memory_map(str(path))).get_batch(0)
+            self._file = open_parts(path) if is_url(path) else None
+            reader = pa.ipc.open_file(self._file or pa.memory_map(str(path)))
+            self._batch = None if self._file else reader.get_batch(0)
         except (OSError, pa.ArrowInvalid) as error:
-            raise CorpusError(f"{path}: no shard of a prepared corpus: {error}") from None
+            raise CorpusError(f"{url_of(path)}: no shard of a prepared corpus: {error}") from None
+        self._schema = reader.schema
 
     def __len__(self) -> int:
         """Return the number of pairs."""
-        return int(self._batch.num_rows)
+        return self._stored_rows if self._batch is None else int(self._batch.num_rows)
+
+    @cached_property
+    def _stored_rows(self) -> int:
+        return len(self._column(self._schema.names[0]))
+
+    def _column(self, name: str) -> pa.Array:
+        """Return a column; from a store it is read each time."""
+        if self._batch is not None:
+            return self._batch.column(name)
+        options = pa.ipc.IpcReadOptions(included_fields=[self._schema.get_field_index(name)])
+        return pa.ipc.open_file(self._file, options=options).get_batch(0).column(0)
 
     @cached_property
     def metadata(self) -> dict[str, Any]:
         """What the shard was written with, see `write_shard`."""
-        found: dict[str, Any] = json.loads(self._batch.schema.metadata[b"lingon"])
+        found: dict[str, Any] = json.loads(self._schema.metadata[b"lingon"])
         return found
 
     @cached_property
@@ -161,22 +180,27 @@ class Shard:
         """The normalised targets."""
         return self._texts("target_text")
 
+    def list_lengths(self, name: str) -> NDArray[np.int32]:
+        """Return the lengths of a column of lists."""
+        return np.diff(self._lists(name).offsets)
+
     def _lists(self, name: str) -> IdColumn:
-        column = self._batch.column(name)
+        column = self._column(name)
         return IdColumn(column.offsets.to_numpy(), column.values.to_numpy())
 
     def _texts(self, name: str) -> TextColumn:
-        _, offsets, content = self._batch.column(name).buffers()
-        return TextColumn(np.frombuffer(offsets, np.int64, len(self) + 1), memoryview(content or b""))
+        column = self._column(name)
+        _, offsets, content = column.buffers()
+        return TextColumn(np.frombuffer(offsets, np.int64, len(column) + 1), memoryview(content or b""))
 
     def numbers(self, name: str) -> NDArray[Any]:
         """Return a column of numbers."""
-        found: NDArray[Any] = self._batch.column(name).to_numpy()
+        found: NDArray[Any] = self._column(name).to_numpy()
         return found
 
     def has(self, name: str) -> bool:
         """Return whether the shard has a column."""
-        return bool(self._batch.schema.get_field_index(name) >= 0)
+        return bool(self._schema.get_field_index(name) >= 0)
 
 
 def text_column(texts: Sequence[str]) -> pa.Array:
@@ -221,7 +245,7 @@ class PreparedCorpus:
     @cached_property
     def lengths(self) -> NDArray[Any]:
         """Source and target lengths (pairs, 2), with the end token and the tokens of the languages, mapped."""
-        found: NDArray[Any] = np.load(self.folder / LENGTHS, mmap_mode="r")
+        found: NDArray[Any] = read_array(self.folder / LENGTHS)
         return found
 
     @cached_property
@@ -292,14 +316,14 @@ class PreparedCorpus:
 
     def tokenizer(self) -> Tokenizer:
         """Return the tokenizer of its ids, as its files are."""
-        return Tokenizer.read(self.folder)
+        return read_tokenizer(self.folder)
 
 
 def read_manifest(folder: Path) -> Manifest:
     """Return the manifest of a complete corpus. Raises CorpusError."""
     path = folder / MANIFEST
     try:
-        values = json.loads(path.read_text(encoding="utf-8"))
+        values = read_json(path)
         if values.get("version") != VERSION:
             raise CorpusError(f"{path}: must have version {VERSION}, got {values.get('version')}; prepare it again")
         return Manifest.model_validate(values)

@@ -18,11 +18,11 @@ import pyarrow as pa
 from numpy.typing import NDArray
 
 from lingon.alignment import WordLink, parse_links
-from lingon.files import write_bytes
 from lingon.moses import MosesPieces
-from lingon.text import LanguageTokens, Tokenizer, normalise
+from lingon.text import LanguageTokens, normalise
 from lingon.training.config import DataSettings, LanguagePair, pair_name
 from lingon.training.corpus import normalised_links
+from lingon.training.corpus_files import read_tokenizer, write_bytes
 from lingon.training.filters import TOKEN_RATIO, PairFilters, folded
 from lingon.training.prepared import Example, Shard, list_column, shard_bytes, text_column
 
@@ -48,6 +48,14 @@ class DroppedPairs:
         shown = self.examples.setdefault(reason, [])
         if len(shown) < EXAMPLES:
             shown.append(Example(row=row + 1, source=_shown(source), target=_shown(target)))
+
+    def add_rows(self, reason: str, shard: Shard, rows: Sequence[int]) -> None:
+        """Count pairs of a work shard. Only those that are shown are read."""
+        shown = rows[: EXAMPLES - len(self.examples.get(reason, ()))]
+        for row in shown:
+            self.add(reason, int(shard.numbers("row")[row]), shard.source_text[row], shard.target_text[row])
+        if len(rows) > len(shown):
+            self.counts[reason] += len(rows) - len(shown)
 
     def include(self, saved: dict[str, Any]) -> None:
         """Add what `as_json` has returned for later pairs of the corpus."""
@@ -161,7 +169,7 @@ class EncodeTask:
 
     def __call__(self, corpus: int, name: str, kept: NDArray[np.bool_]) -> int:
         """Write the shard of a corpus with those pairs of its work shard that are kept. Return how many there were."""
-        work, tokenizer = Shard(self.work / name), Tokenizer.read(self.folder)
+        work, tokenizer = Shard(self.work / name), read_tokenizer(self.folder)
         rows = np.flatnonzero(kept)
         sources, targets = ([texts[row] for row in rows.tolist()] for texts in (work.source_text, work.target_text))
         source_ids, target_ids = _encoded(tokenizer.source, sources), _encoded(tokenizer.target, targets)

@@ -8,7 +8,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Iterator, Sequence
-from contextlib import suppress
 from pathlib import Path
 
 import pytest
@@ -19,7 +18,7 @@ from lingon.bulk.runs import LocalEngine, ProcessEngine, run
 from lingon.bulk.shards import Record
 from lingon.errors import LingonError
 from tests.support.bulk import BACKEND, LINES, MIXED, Silent, parts, translator, write_parquet
-from tests.support.processes import ENVIRONMENT, lingon
+from tests.support.processes import ENVIRONMENT, command_line, descendants, lingon
 
 
 class Rows(Silent):
@@ -38,17 +37,6 @@ def source(tmp_path: Path) -> Path:
     return tmp_path / "in.parquet"
 
 
-def _children(process: int) -> list[int]:
-    """The processes that a process has started, and theirs."""
-    found = []
-    for status in Path("/proc").glob("[0-9]*/stat"):
-        with suppress(OSError):  # it has ended
-            if int(status.read_text().rpartition(")")[2].split()[1]) == process:
-                own = int(status.parent.name)
-                found += [own, *_children(own)]
-    return found
-
-
 def _wait_until_gone(processes: Sequence[int]) -> None:
     end = time.monotonic() + 60
     while left := [each for each in processes if Path(f"/proc/{each}/exe").exists()]:
@@ -64,7 +52,7 @@ def test_processes_write_the_bytes_of_one_process_and_tell_of_every_row(source: 
         run(plan(str(source), str(together), own, shard_rows=25), ProcessEngine(3), own, watch)
     assert parts(together) == parts(alone)
     assert watch.count == len(MIXED)
-    assert not [each for each in _children(os.getpid()) if b"spawn_main" in _command(each)]
+    assert not [each for each in descendants(os.getpid()) if b"spawn_main" in command_line(each)]
 
 
 def test_an_error_of_a_row_ends_the_run_and_is_told(source: Path) -> None:
@@ -109,18 +97,11 @@ def _workers(process: int) -> list[int]:
     """Both workers of a run, when they are there."""
     end = time.monotonic() + 60
     while True:
-        found = [each for each in _children(process) if b"spawn_main" in _command(each)]
+        found = [each for each in descendants(process) if b"spawn_main" in command_line(each)]
         if len(found) == 2:
             return found
         assert time.monotonic() < end, "the workers were not started"
         time.sleep(0.02)
-
-
-def _command(process: int) -> bytes:
-    try:
-        return Path(f"/proc/{process}/cmdline").read_bytes()
-    except OSError:
-        return b""
 
 
 class Alone(LocalEngine):

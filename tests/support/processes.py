@@ -12,7 +12,7 @@ import sys
 import threading
 import time
 from collections.abc import Callable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -36,6 +36,25 @@ def lingon(*arguments: object, text: str = "", code: int = 0, folder: Path | Non
     assert ran.returncode == code, f"{command}: exit {ran.returncode}\n{ran.stdout}\n{ran.stderr}"
     assert "Traceback" not in ran.stderr
     return ran.stdout if code == 0 else ran.stderr
+
+
+def descendants(process: int) -> list[int]:
+    """Return the processes that a process has started, and theirs."""
+    found = []
+    for status in Path("/proc").glob("[0-9]*/stat"):
+        with suppress(OSError):  # it has ended
+            if int(status.read_text().rpartition(")")[2].split()[1]) == process:
+                own = int(status.parent.name)
+                found += [own, *descendants(own)]
+    return found
+
+
+def command_line(process: int) -> bytes:
+    """Return the command line of a process, empty if it has ended."""
+    try:
+        return Path(f"/proc/{process}/cmdline").read_bytes()
+    except OSError:
+        return b""
 
 
 @dataclass(frozen=True, slots=True)

@@ -576,16 +576,16 @@ def test_a_corpus_that_another_process_completes_meanwhile_is_taken(
     tmp_path: Path, settings: Config, monkeypatch: pytest.MonkeyPatch
 ) -> None:
     """It does so between the look for a complete corpus and the lock."""
-    alone = module._alone
+    alone = module.alone_in
 
     @contextmanager
-    def late(folder: Path) -> Iterator[None]:
-        monkeypatch.setattr(module, "_alone", alone)
+    def late(folder: Path, work: str) -> Iterator[None]:
+        monkeypatch.setattr(module, "alone_in", alone)
         prepare(settings, folder, workers=1, rows=100)
-        with alone(folder):
+        with alone(folder, work):
             yield
 
-    monkeypatch.setattr(module, "_alone", late)
+    monkeypatch.setattr(module, "alone_in", late)
     found = prepare(settings, tmp_path / "corpus", workers=1, rows=50)
     assert max(shard.pairs for shard in found.manifest.shards) > 50
     assert contents(found.folder) == contents(prepare(settings, tmp_path / "other", workers=1, rows=100).folder)
