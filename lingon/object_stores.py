@@ -75,6 +75,15 @@ def open_parts(path: Path) -> IO[bytes]:
         return found
 
 
+def exists(path: Path) -> bool:
+    """Return whether there is a file."""
+    if not is_url(path):
+        return path.is_file()
+    store, name = store_of(url_of(path))
+    with naming_file(url_of(path)):
+        return bool(store.isfile(name))
+
+
 def file_state(path: Path) -> tuple[int, int]:
     """Return the bytes of a file and the time of its last change in nanoseconds. Raises CorpusError if it is gone."""
     try:

@@ -174,8 +174,8 @@ def _check_corpora(config: Config, folder: Path, always: Sequence[Corpus] = ()) 
     """
     from lingon.errors import SettingsError
     from lingon.files import check_files
+    from lingon.object_stores import exists
     from lingon.training.config import MANIFEST
-    from lingon.training.corpus_files import exists
 
     if not (config.data.train and config.data.valid):
         raise SettingsError(

@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from lingon import files
 from lingon.errors import CorpusError, SettingsError
-from lingon.object_stores import is_url, naming_file, open_file, store_of, url_of
+from lingon.object_stores import exists, is_url, naming_file, open_file, store_of, url_of
 from lingon.text import Tokenizer
 
 READERS = 16  # files of a store that are read at once
@@ -49,15 +49,6 @@ def make_folder(folder: Path) -> None:
     """Make a folder, which in a store is there with its first file."""
     if not is_url(folder):
         files.make_folders(folder)
-
-
-def exists(path: Path) -> bool:
-    """Return whether there is a file."""
-    if not is_url(path):
-        return path.is_file()
-    store, name = store_of(url_of(path))
-    with naming_file(url_of(path)):
-        return bool(store.isfile(name))
 
 
 def names_in(folder: Path) -> set[str]:

@@ -33,7 +33,7 @@ from numpy.typing import NDArray
 from lingon.errors import CorpusError, Interrupted, LingonError, SettingsError
 from lingon.files import check_files, read_lines
 from lingon.machine import usable_cores
-from lingon.object_stores import file_state
+from lingon.object_stores import exists, file_state
 from lingon.text import LanguageTokens, Tokenizer, normalise
 from lingon.training.config import MANIFEST, Config, Corpus, DataSettings, pair_name
 from lingon.training.corpus import FilterCounts, Pair, read_pairs
@@ -41,7 +41,6 @@ from lingon.training.corpus_files import (
     alone_in,
     digest_of,
     each_of,
-    exists,
     make_folder,
     names_in,
     read_array,

@@ -74,7 +74,7 @@ def test_a_corpus_is_prepared_where_the_run_or_the_option_or_the_settings_say(
         ("named", None, corpus / "shared"),
         ("named", Path("other"), "other"),
     ):
-        prepare(Path(f"{name}.toml"), output)
+        prepare(config=Path(f"{name}.toml"), output=output)
         counts = "300 pairs read, 298 kept (dropped: 0 empty, 0 ratio, 0 duplicate, 0 length, 2 held out)"
         assert capsys.readouterr().out == f"{folder}: {counts}\n"
         assert Tokenizer.read(corpus / folder).source_vocab == 280
@@ -82,7 +82,7 @@ def test_a_corpus_is_prepared_where_the_run_or_the_option_or_the_settings_say(
 
 def test_runs_take_the_corpus_and_the_tokenizer_that_were_prepared_before(corpus: Path) -> None:
     write_config(corpus)
-    prepare(corpus / "config.toml", corpus / "shared")
+    prepare(config=corpus / "config.toml", output=corpus / "shared")
     few = {"max_steps": 1, "cooldown_steps": 0}
     shared = train(write_config(corpus, data={"prepared": "shared"}, training=few), corpus / "run")
     own = train(write_config(corpus, tokenizer={"path": "shared"}, training=few), corpus / "own")
@@ -93,7 +93,7 @@ def test_runs_take_the_corpus_and_the_tokenizer_that_were_prepared_before(corpus
 
 def test_a_corpus_gets_the_tokenizer_of_a_checkpoint(run: Path, corpus: Path) -> None:
     write_config(corpus, tokenizer={"vocab_size": 300})
-    prepare(corpus / "config.toml", corpus / "shared", init_from=run)
+    prepare(config=corpus / "config.toml", output=corpus / "shared", init_from=run)
     assert Tokenizer.read(corpus / "shared").files() == Tokenizer.read(run).files()
 
 

@@ -319,7 +319,7 @@ def test_no_translation_has_a_piece_of_a_language(run: Path) -> None:
 
 
 def test_the_verb_prepare_makes_the_corpus_that_the_run_makes(run: Path, tmp_path: Path) -> None:
-    prepare(run.parent / "config.toml", tmp_path / "corpus", ["data.temperature=3"])
+    prepare(config=run.parent / "config.toml", output=tmp_path / "corpus", overrides=["data.temperature=3"])
     made, own = (
         {path.name: path.read_bytes() for path in folder.iterdir()} for folder in (tmp_path / "corpus", run / "corpus")
     )

@@ -263,9 +263,9 @@ def test_the_command_writes_the_page_of_a_complete_corpus_without_preparing_it_a
     config = written(tmp_path, {"train": sentences(60, 3)})
     folder = prepare(config, tmp_path / "corpus", workers=1).folder
     before = {path: path.stat().st_mtime_ns for path in folder.iterdir()}
-    prepare_verb(tmp_path / "config.toml", folder)
+    prepare_verb(config=tmp_path / "config.toml", output=folder)
     assert not (folder / "report.html").exists()
-    prepare_verb(tmp_path / "config.toml", folder, report=True)
+    prepare_verb(config=tmp_path / "config.toml", output=folder, report=True)
     assert f"report: {folder}/report.html" in capsys.readouterr().out
     assert {path: path.stat().st_mtime_ns for path in before} == before
     assert (folder / "report.html").is_file()
