@@ -2,11 +2,14 @@
 
 from __future__ import annotations
 
+import os
 import random
+import signal
 import subprocess
 import sys
 import time
 from collections.abc import Iterator
+from contextlib import suppress
 from importlib.util import find_spec
 from pathlib import Path
 
@@ -16,7 +19,7 @@ from lingon.bulk import Translate, plan
 from lingon.bulk.runs import LocalEngine, run
 from lingon.bulk.shards import RECORDS
 from tests.support.bulk import BACKEND, LINES, MIXED, Silent, parts, translator, write_parquet
-from tests.support.processes import ENVIRONMENT, lingon
+from tests.support.processes import ENVIRONMENT, command_line, descendants, lingon
 from tests.support.repository import FULL, scaled
 
 pytestmark = [
@@ -24,7 +27,8 @@ pytestmark = [
     pytest.mark.skipif(find_spec("ray") is None, reason="foreign: needs the extra ray, which make e2e installs"),
 ]
 
-VICTIMS = {"worker": "ray::Worker", "raylet": "ray/raylet/raylet", "driver": "lingon bulk"}
+VICTIMS = {"worker": b"ray::ShardActor", "raylet": b"ray/raylet/raylet", "driver": b""}
+"""The processes of a run that are killed, and what their command lines have."""
 TEXTS = [*MIXED, *LINES[110:300]]
 
 
@@ -62,11 +66,15 @@ def test_the_error_of_a_worker_is_one_line(folder: Path) -> None:
 
 
 def _kill(victim: str, driver: subprocess.Popen[str]) -> None:
+    """End the driver, or one of its processes, at once."""
     if victim == "driver":
-        return driver.kill()
-    found = subprocess.run(["pgrep", "-f", VICTIMS[victim]], capture_output=True, text=True, check=False).stdout.split()
-    subprocess.run(["kill", "-9", *found[:1]], capture_output=True, check=False)
-    return None
+        driver.kill()
+        return
+    found = [each for each in descendants(driver.pid) if VICTIMS[victim] in command_line(each)]
+    assert found or driver.poll() is not None, f"a run has no {victim}"
+    for process in found[:1]:
+        with suppress(ProcessLookupError):
+            os.kill(process, signal.SIGKILL)
 
 
 @pytest.mark.timeout(3600 if FULL else 300)
