@@ -84,7 +84,7 @@ def test_the_http_extra_alone_runs_a_gateway(make_environment):
     ("command", "extra"),
     [
         ("train {config}", "train"),
-        ("tokenizer {config} --output t", "train"),
+        ("prepare {config} --output t", "train"),
         ("evaluate {folder} --source {folder}/test.source --target {folder}/test.target", "train"),
         ("export {folder} models/digits", "export"),
         ("serve {folder}", "serve"),

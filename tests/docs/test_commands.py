@@ -10,7 +10,15 @@ from tests.support.pages import DOCS, PAGES, CodeBlock, blocks, runs, tokens, wh
 from tests.support.repository import ROOT
 
 LANGUAGES = {"bash", "python", "text", "toml", "json", "yaml", "{eval-rst}", "{toctree}"}
-REASONS = {"needs Docker", "needs Kubernetes", "needs a network", "needs files of your own", "takes minutes"}
+REASONS = {
+    "needs Docker",
+    "needs Kubernetes",
+    "needs a cluster",
+    "needs a network",
+    "needs an object store",
+    "needs files of your own",
+    "takes minutes",
+}
 WITH_COMMANDS = [page for page in PAGES if any(runs(block) for block in blocks(page))]
 
 
