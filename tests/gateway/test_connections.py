@@ -427,10 +427,10 @@ async def test_refused_requests_log_a_few_lines(caplog: pytest.LogCaptureFixture
 
 
 async def raged_until_answered(storm: Storm, clients: int) -> None:
-    """Rage for three seconds, and on a machine that stands still meanwhile until a reply was read."""
-    await storm.rage(3.0, clients)
+    """Run for three seconds, and on a machine that stands still meanwhile until a reply was read."""
+    await storm.run(3.0, clients)
     while not storm.did["replies"]:
-        await storm.rage(3.0, clients)
+        await storm.run(3.0, clients)
 
 
 async def test_a_storm_of_clients_leaves_nothing_behind():

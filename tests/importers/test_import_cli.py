@@ -183,10 +183,15 @@ def test_an_imported_model_is_trained_further(opus: Path, tmp_path: Path, capsys
     assert main(["import", str(opus), "--checkpoint", str(tmp_path / "saved")]) == 0
     model = load_checkpoint(tmp_path / "saved").config.model.model_dump()
     keys = [f"{key} = {json.dumps(value)}" for key, value in model.items()]
-    corpus = f'source = "{DATA / "tatoeba.en"}"\ntarget = "{DATA / "tatoeba.de"}"'
+    blocks = []
+    for name, part in (("train", slice(0, 450)), ("valid", slice(450, 500))):
+        for language in ("en", "de"):
+            lines = (DATA / f"tatoeba.{language}").read_text(encoding="utf-8").splitlines(keepends=True)
+            (tmp_path / f"{name}.{language}").write_text("".join(lines[part]), encoding="utf-8")
+        blocks.append(f'source = "{name}.en"\ntarget = "{name}.de"')
     training = "batch_tokens = 2000\nmax_steps = 3\nwarmup_steps = 1\nvalid_every = 3\nvalid_sentences = 4"
     data = '[data]\nsource_language = "sv"\ntarget_language = "nb"\nmax_tokens = 100\n'
-    data += f"[[data.train]]\n{corpus}\n[data.valid]\n{corpus}"
+    data += f"[[data.train]]\n{blocks[0]}\n[data.valid]\n{blocks[1]}"
     text = "\n".join([data, "[model]", *keys, "[training]", training, ""])
     (tmp_path / "fine.toml").write_text(text, encoding="utf-8")
     command = ["train", str(tmp_path / "fine.toml"), "--output", str(tmp_path / "run")]

@@ -10,7 +10,7 @@ import numpy as np
 
 from lingon.text import Tokenizer
 from lingon.training.batches import Batch, BatchMaker, BatchRequest
-from lingon.training.config import Config, LanguagePair
+from lingon.training.config import Config
 from lingon.training.corpus import Pair
 from lingon.training.epochs import mixed, mixture
 from lingon.training.prepare import prepare
@@ -32,10 +32,10 @@ def text_config(folder: Path, *corpora: Lines | Mapping[str, Any], **blocks: dic
     """
     (folder / "valid.tsv").touch()
     train = [
-        dict(each) if isinstance(each, Mapping) else {"tsv": write_tsv(folder / f"train.{number}.tsv", each)}
+        dict(each) if isinstance(each, Mapping) else {"file": write_tsv(folder / f"train.{number}.tsv", each)}
         for number, each in enumerate(corpora)
     ]
-    data: dict[str, Any] = {"source_language": "en", "target_language": "de", "valid": {"tsv": folder / "valid.tsv"}}
+    data: dict[str, Any] = {"source_language": "en", "target_language": "de", "valid": {"file": folder / "valid.tsv"}}
     model = {"preset": "tiny", "max_positions": 2048}
     return Config.model_validate({"model": model, **blocks, "data": {**data, "train": train, **blocks.get("data", {})}})
 
@@ -64,14 +64,9 @@ def epoch_pairs(corpus: PreparedCorpus, config: Config, epoch: int = 0) -> list[
     return corpus.pairs(shown.rows(np.arange(len(shown))), config.data.languages)
 
 
-def maker_of(
-    config: Config, folder: Path, tokenizer: Tokenizer, others: Mapping[LanguagePair, Tokenizer] | None = None
-) -> BatchMaker:
-    """Prepare the training text of a config in folder, with a tokenizer, and return what makes its batches.
-
-    tokenizer: with the frame of its sources, which may differ from that of the config
-    """
-    return BatchMaker(prepare(config, folder, tokenizer, workers=1), config, tokenizer, others or {})
+def maker_of(config: Config, folder: Path, tokenizer: Tokenizer) -> BatchMaker:
+    """Prepare the training text of a config in folder, with a tokenizer, and return what makes its batches."""
+    return BatchMaker(prepare(config, folder, tokenizer, workers=1), config, tokenizer)
 
 
 def batch_of(maker: BatchMaker, rows: Sequence[int], epoch: int = 0) -> Batch:

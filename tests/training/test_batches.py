@@ -51,9 +51,9 @@ def test_a_batch_has_padded_pairs_with_begin_and_end_tokens() -> None:
 
 @pytest.mark.parametrize("alpha", [0.0, 0.1])
 def test_a_source_without_an_end_token_is_its_pieces(tokenizer: Tokenizer, tmp_path: Path, alpha: float) -> None:
-    config = text_config(tmp_path, [("1 2 3", "3 2 1"), ("4", "4")], tokenizer={"sampling_alpha": alpha})
-    framed = tokenizer.with_source_end(source_end=False)
-    batch = batch_of(maker_of(config, tmp_path / "corpus", framed), [0, 1])
+    settings = {"sampling_alpha": alpha, "source_end": False}
+    config = text_config(tmp_path, [("1 2 3", "3 2 1"), ("4", "4")], tokenizer=settings)
+    batch = batch_of(maker_of(config, tmp_path / "corpus", tokenizer), [0, 1])
     assert EOS not in batch.source_ids
     assert (batch.labels == EOS).sum() == 2
     assert [tokenizer.source.decode(source) for source in ids_of(batch)[0]] == ["1 2 3", "4"]
@@ -63,7 +63,8 @@ def test_a_source_without_an_end_token_is_its_pieces(tokenizer: Tokenizer, tmp_p
 def test_batches_of_a_prepared_corpus_are_those_of_its_pairs_in_memory(
     tokenizer: Tokenizer, pairs: list[Pair], tmp_path: Path, source_end: bool
 ) -> None:
-    config = text_config(tmp_path, [(pair.source, pair.target) for pair in pairs])
+    texts = [(pair.source, pair.target) for pair in pairs]
+    config = text_config(tmp_path, texts, tokenizer={"source_end": source_end})
     framed = tokenizer.with_source_end(source_end=source_end)
     maker, encoded = maker_of(config, tmp_path / "corpus", framed), encode_pairs(pairs, framed)
     for rows in ([0], [5, 3, 299, 3], [*range(100)]):
@@ -88,8 +89,8 @@ def test_long_pairs_are_dropped_and_counted_once_however_often_they_repeat(
     tokenizer: Tokenizer, tmp_path: Path
 ) -> None:
     long = ("1 2 3 4 5 6", "6")
-    config = text_config(tmp_path, {"tsv": tmp_path / "text", "repeat": 3}, data={"max_tokens": 4})
-    (tmp_path / "text").write_text("\t".join(("1", "1")) + "\n" + "\t".join(long) + "\n")
+    config = text_config(tmp_path, {"file": tmp_path / "text.tsv", "repeat": 3}, data={"max_tokens": 4})
+    (tmp_path / "text.tsv").write_text("\t".join(("1", "1")) + "\n" + "\t".join(long) + "\n")
     corpus = prepare(config, tmp_path / "corpus", tokenizer)
     assert epoch_pairs(corpus, config) == [Pair("1", "1")] * 3
     assert (corpus.counts.kept, corpus.counts.dropped["length"]) == (1, 1)

@@ -176,19 +176,20 @@ def config_of_blocks(folder: Path, pairs: list[Pair], alpha: float = 0.0, **trai
     """
     texts = [(pair.source, pair.target) for pair in pairs]
     for name, part in (("a", texts[:200]), ("b", texts[200:])):
-        (folder / name).write_text("".join(f"{source}\t{target}\n" for source, target in part), encoding="utf-8")
+        (folder / f"{name}.tsv").write_text(
+            "".join(f"{source}\t{target}\n" for source, target in part), encoding="utf-8"
+        )
     more: dict[str, Any] = {"tokenizer": {"sampling_alpha": alpha}}
     if not alpha:
         sides = {"sources": [{"language": "en"}], "targets": [{"language": "de"}, {"language": "fr"}]}
         more = {"languages": sides, "data": {"temperature": 3}}
-    second = {"tsv": folder / "b", **({"repeat": 2} if alpha else {"target_language": "fr"})}
+    second = {"file": folder / "b.tsv", **({"repeat": 2} if alpha else {"target_language": "fr"})}
     limits = {"batch_tokens": 120, "accumulate": 2, **training}
-    return text_config(folder, {"tsv": folder / "a"}, second, training=limits, **more)
+    return text_config(folder, {"file": folder / "a.tsv"}, second, training=limits, **more)
 
 
 def feed_of(folder: Path, config: Config, tokenizer: Tokenizer) -> Feed:
-    others = config.tokenizers_of_others(tokenizer)
-    maker = maker_of(config, folder / "corpus", tokenizer, others)
+    maker = maker_of(config, folder / "corpus", tokenizer)
     return Feed(maker._corpus, config, maker, Processes(0, 1, torch.device("cpu")))
 
 

@@ -81,7 +81,7 @@ def test_the_languages_of_pairs_are_part_of_the_digest(tmp_path: Path, tokenizer
     assert found[0] == found[1] != found[2]
 
 
-def test_a_batch_has_pairs_of_several_languages_each_with_its_own_tokens(tokenizer: Tokenizer, tmp_path: Path) -> None:
+def test_a_batch_has_pairs_of_several_languages_each_with_its_own_tokens(tokenizer: Tokenizer) -> None:
     own = tokenizer.for_languages(LanguageTokens((11,), (), (12,)))
     others = {EN_FR: tokenizer.for_languages(LanguageTokens((21, 22), (23,), ()))}
     pairs = [Pair("1 2", "2 1"), Pair("1 2", "2 1", languages=EN_FR)]
@@ -94,10 +94,27 @@ def test_a_batch_has_pairs_of_several_languages_each_with_its_own_tokens(tokeniz
     assert encoded.lengths().tolist() == [[len(source) + 2, len(target) + 2], [len(source) + 4, len(target) + 1]]
     longest = len(source) + 3
     assert filter_by_length(pairs, own, longest, others) == pairs[:1]
-    corpora = [{"tsv": tmp_path / "text", "target_language": language} for language in ("de", "fr")]
-    (tmp_path / "text").write_text("1 2\t2 1\n")
-    maker = maker_of(text_config(tmp_path, *corpora, languages=NO_PIECES), tmp_path / "corpus", own, others)
-    assert all(map(np.array_equal, batch_of(maker, [0, 1])[:4], batch[:4]))
+
+
+def test_a_batch_of_a_prepared_corpus_has_the_tokens_of_the_languages_of_each_pair(
+    tokenizer: Tokenizer, tmp_path: Path
+) -> None:
+    first, second, third, forced, after = (str(tokenizer.source.id_to_piece(token)) for token in (11, 21, 22, 12, 23))
+    languages = {
+        "sources": [{"language": "en", "after": [after]}],
+        "targets": [
+            {"language": "de", "source": [first], "forced": [forced]},
+            {"language": "fr", "source": [second, third]},
+        ],
+    }
+    corpora = [{"file": tmp_path / "text.tsv", "target_language": language} for language in ("de", "fr")]
+    (tmp_path / "text.tsv").write_text("1 2\t2 1\n")
+    config = text_config(tmp_path, *corpora, languages=languages)
+    own, others = config.tokenizer_of_pair(tokenizer), config.tokenizers_of_others(tokenizer)
+    pairs = [Pair("1 2", "2 1"), Pair("1 2", "2 1", languages=EN_FR)]
+    batch = batch_of(maker_of(config, tmp_path / "corpus", tokenizer), [0, 1])
+    assert all(map(np.array_equal, batch[:4], encode_pairs(pairs, own, others).batch([0, 1])[:4]))
+    assert batch.source_ids[:, 0].tolist() == [11, 21]
 
 
 def test_a_pair_is_too_long_by_the_tokens_of_its_own_languages(tokenizer: Tokenizer, tmp_path: Path) -> None:
@@ -105,8 +122,8 @@ def test_a_pair_is_too_long_by_the_tokens_of_its_own_languages(tokenizer: Tokeni
     forced = {**NO_PIECES, "targets": [{"language": "de"}, {"language": "fr", "forced": ["<s>", "<s>"]}]}
     length = len(tokenizer.encode_target("2 1"))
     for most, kept in ((length + 3, 2), (length + 2, 1)):
-        (tmp_path / "text").write_text("1 2\t2 1\n")
-        corpora = [{"tsv": tmp_path / "text", "target_language": language} for language in ("de", "fr")]
+        (tmp_path / "text.tsv").write_text("1 2\t2 1\n")
+        corpora = [{"file": tmp_path / "text.tsv", "target_language": language} for language in ("de", "fr")]
         config = text_config(tmp_path, *corpora, languages=forced, data={"max_tokens": most})
         corpus = prepare_corpus(config, tmp_path / str(most), tokenizer)
         assert len(corpus) == kept

@@ -91,9 +91,9 @@ def test_duplicates_are_found_alike_in_many_parts_and_in_one() -> None:
     draw = np.random.default_rng(1)
     heads = draw.integers(0, 2**64, 300, np.uint64)
     keys = [(draw.choice(heads, 400), draw.integers(0, 3, 400).astype(np.uint64)) for _ in range(3)]
-    together = sorted(module._repeated(keys, 0, 0).tolist())
+    together = sorted(module._repeated(keys, np.ones(1200, bool), 0, 0).tolist())
     for bits in (1, 3, 6):
-        parts = [module._repeated(keys, bits, part).tolist() for part in range(2**bits)]
+        parts = [module._repeated(keys, np.ones(1200, bool), bits, part).tolist() for part in range(2**bits)]
         assert sum(map(bool, parts)) > 1
         assert sorted(row for part in parts for row in part) == together
 
@@ -108,7 +108,7 @@ def test_every_reason_has_its_count_and_its_first_examples(tmp_path: Path, token
     rows = {reason: [each.row for each in shown] for reason, shown in facts.examples.items()}
     assert rows == {"empty": [2], "ratio": [5, 6, 7, 8, 9], "held out": [12], "duplicate": [3], "length": [4]}
     assert facts.examples["ratio"][0].target == "y" * 40
-    assert facts.examples["length"][0].source == long[:200]
+    assert facts.examples["length"][0].source == f"{long[:200]}…"
     assert (facts.read, facts.kept) == (12, 1)
 
 
@@ -119,7 +119,7 @@ def test_no_side_of_a_pair_has_text_of_a_validation_set_or_of_data_held_out(
     corpora = [random_pairs(300, seed, 5) for seed in range(2)]
     valid, test = [("w1", "w2 w3"), ("w2  w2", "w4"), ("", "w0 w0")], ["w3\u00a0w1", " w0 ", "", "none"]
     (tmp_path / "test.gz").write_bytes(gzip.compress("".join(f"{line}\n" for line in test).encode()))
-    keys: dict[str, Path] = {"tsv": write_tsv(tmp_path / "v.tsv", valid)}
+    keys: dict[str, Path] = {"file": write_tsv(tmp_path / "v.tsv", valid)}
     if form == "files":
         keys = {"source": tmp_path / "v.source", "target": tmp_path / "v.target"}
         for path, lines in zip(keys.values(), zip(*valid, strict=True), strict=True):
@@ -194,10 +194,10 @@ def test_a_corpus_has_a_number_of_any_size() -> None:
 
 
 def test_a_wrong_line_of_a_later_shard_is_named_by_its_number_in_the_file(tmp_path: Path, tokenizer: Tokenizer) -> None:
-    path = tmp_path / "text"
+    path = tmp_path / "text.tsv"
     path.write_bytes(b"a\tb\n" * 20 + b"\xff\tb\n")
-    with pytest.raises(CorpusError, match=r"text:21: not UTF-8"):
-        prepare(text_config(tmp_path, {"tsv": path}), tmp_path / "corpus", tokenizer, workers=1, rows=8)
+    with pytest.raises(CorpusError, match=r"text.tsv:21: not UTF-8"):
+        prepare(text_config(tmp_path, {"file": path}), tmp_path / "corpus", tokenizer, workers=1, rows=8)
 
 
 def test_pairs_in_memory_are_those_of_the_corpus_without_validation_text_or_links_being_read(
@@ -227,8 +227,8 @@ def disturbed(tmp_path_factory: pytest.TempPathFactory) -> Path:
     text = [
         '[data]\nsource_language = "en"\ntarget_language = "de"\n',
         "[tokenizer]\nvocab_size = 280\n",
-        '[[data.train]]\ntsv = "train.0.tsv"\n\n[[data.train]]\ntsv = "train.1.tsv"\n',
-        '[data.valid]\ntsv = "valid.tsv"\n',
+        '[[data.train]]\nfile = "train.0.tsv"\n\n[[data.train]]\nfile = "train.1.tsv"\n',
+        '[data.valid]\nfile = "valid.tsv"\n',
     ]
     (folder / "config.toml").write_text("\n".join(text))
     prepare(config, folder / "reference", workers=1, rows=50)
@@ -427,7 +427,7 @@ def changed(config: Config, block: str, **values: Any) -> Config:
 
 def with_corpus(config: Config) -> Config:
     folder = config.data.held_out[0].parent
-    more = {"tsv": write_tsv(folder / "more.tsv", [("a", "b")])}
+    more = {"file": write_tsv(folder / "more.tsv", [("a", "b")])}
     return changed(config, "data", train=[*(each.model_dump() for each in config.data.train), more])
 
 
@@ -470,7 +470,7 @@ def test_changed_settings_are_refused_and_named_and_those_of_before_go_on(
     assert contents(folder) == contents(prepare(settings, tmp_path / "other", workers=1, rows=100).folder)
 
 
-FILES = {"train.0.tsv": "data.train.0.tsv", "valid.tsv": "data.valid.0.tsv", "test": "data.held_out.0"}
+FILES = {"train.0.tsv": "data.train.0.file", "valid.tsv": "data.valid.0.file", "test": "data.held_out.0"}
 
 
 @pytest.mark.parametrize("name", list(FILES))
@@ -497,7 +497,7 @@ def test_a_file_that_changes_during_the_preparation_is_named_at_its_end(tmp_path
         return 0
 
     with pytest.raises(
-        CorpusError, match=rf"^data\.train\.1\.tsv: changed while the corpus was prepared; remove {folder}$"
+        CorpusError, match=rf"^data\.train\.1\.file: changed while the corpus was prepared; remove {folder}$"
     ):
         prepare(settings, folder, workers=1, rows=100, stopped=change)
     assert not (folder / MANIFEST).exists()
@@ -511,12 +511,12 @@ def test_files_of_a_complete_corpus_may_be_touched_moved_if_they_are_equal_or_go
     for path in (tmp_path / "train.0.tsv", tmp_path / "test"):
         os.utime(path, (1, 1))
     prepare(settings, folder)
-    (tmp_path / "train.1.tsv").rename(tmp_path / "moved")
-    train = [{"tsv": tmp_path / name} for name in ("train.0.tsv", "moved")]
+    (tmp_path / "train.1.tsv").rename(tmp_path / "moved.tsv")
+    train = [{"file": tmp_path / name} for name in ("train.0.tsv", "moved.tsv")]
     moved = changed(settings, "data", train=train)
     prepare(moved, folder)
-    (tmp_path / "moved").unlink()
-    with pytest.raises(SettingsError, match=rf"data\.train\.1\.tsv: {tmp_path}/train\.1\.tsv -> {tmp_path}/moved"):
+    (tmp_path / "moved.tsv").unlink()
+    with pytest.raises(SettingsError, match=rf"data\.train\.1\.file: {tmp_path}/train\.1\.tsv -> {tmp_path}/moved"):
         prepare(moved, folder)
     for name in FILES:
         (tmp_path / name).unlink()
@@ -526,9 +526,11 @@ def test_files_of_a_complete_corpus_may_be_touched_moved_if_they_are_equal_or_go
 
 def test_another_file_in_the_place_of_one_is_refused_and_both_are_named(tmp_path: Path, settings: Config) -> None:
     prepare(settings, tmp_path / "corpus", workers=1)
-    write_tsv(tmp_path / "new", random_pairs(10, 9))
-    other = changed(settings, "data", train=[{"tsv": tmp_path / name} for name in ("train.0.tsv", "new")])
-    with pytest.raises(SettingsError, match=rf"data\.train\.1\.tsv: {tmp_path}/train\.1\.tsv -> {tmp_path}/new; set"):
+    write_tsv(tmp_path / "new.tsv", random_pairs(10, 9))
+    other = changed(settings, "data", train=[{"file": tmp_path / name} for name in ("train.0.tsv", "new.tsv")])
+    with pytest.raises(
+        SettingsError, match=rf"data\.train\.1\.file: {tmp_path}/train\.1\.tsv -> {tmp_path}/new\.tsv; set"
+    ):
         prepare(other, tmp_path / "corpus")
 
 
