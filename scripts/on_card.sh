@@ -9,7 +9,7 @@
 # another number of seconds.
 #
 # PYTHON names the Python (default: .venv/bin/python, else python3). It needs what `lingon[gpu]` and `lingon[train]` need
-# (easily forgotten: googleapis-common-protos, grpcio-health-checking, sentencex, pydantic, uvloop), for `tests`
+# (easily forgotten: googleapis-common-protos, grpcio-health-checking, sentencex, pydantic, pyarrow, uvloop), for `tests`
 # pytest-asyncio and hypothesis, and not Lingon itself.
 set -euo pipefail
 
