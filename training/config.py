@@ -261,7 +261,7 @@ class TokenizerSettings(SettingsBlock):
     source_end: bool = True  # whether a source ends with the end token
     character_coverage: Annotated[float, Field(ge=0.98, le=1)] = 0.9999  # the bounds of sentencepiece
     path: Path | None = None  # folder of a trained tokenizer; without it the run trains one
-    sample_pairs: Annotated[int, Field(ge=1)] = 100_000  # of the first epoch, drawn at random, that it is learnt from
+    sample_pairs: Annotated[int, Field(ge=1)] = 70_000  # of the first epoch, drawn at random, that it is learnt from
     sampling_alpha: Annotated[float, Field(ge=0, le=1)] = 0.0  # of subword regularisation (unigram only); 0 is off
 
     @model_validator(mode="after")
