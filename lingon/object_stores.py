@@ -57,20 +57,27 @@ def naming_file(url: str) -> Iterator[None]:
         raise LingonError(f"{url}: {getattr(error, 'strerror', None) or error}") from error
 
 
+@contextmanager
+def in_store(path: Path | str) -> Iterator[tuple[Any, str]]:
+    """Give the file system of a file of a store, and the path in it. Errors name the file."""
+    url = url_of(path)
+    store, name = store_of(url)
+    with naming_file(url):
+        yield store, name
+
+
 def open_file(path: Path | str) -> IO[bytes]:
     """Open a file for reading, here or in a store. Raises OSError, and LingonError for what a store refuses."""
     if not is_url(path):
         return Path(path).open("rb")
-    store, name = store_of(url_of(path))
-    with naming_file(url_of(path)):
+    with in_store(path) as (store, name):
         # Files of stores read whole lines only. A line that is too long must not be read whole.
         return io.BufferedReader(store.open(name, "rb", block_size=REQUEST_BYTES), READ_BYTES)
 
 
 def open_parts(path: Path) -> IO[bytes]:
     """Open a file of a store of which parts are read: each read is a request for these bytes alone."""
-    store, name = store_of(url_of(path))
-    with naming_file(url_of(path)):
+    with in_store(path) as (store, name):
         found: IO[bytes] = store.open(name, "rb", cache_type="none")
         return found
 
@@ -79,8 +86,7 @@ def exists(path: Path) -> bool:
     """Return whether there is a file."""
     if not is_url(path):
         return path.is_file()
-    store, name = store_of(url_of(path))
-    with naming_file(url_of(path)):
+    with in_store(path) as (store, name):
         return bool(store.isfile(name))
 
 
@@ -90,8 +96,7 @@ def file_state(path: Path) -> tuple[int, int]:
         if not is_url(path):
             status = path.stat()
             return status.st_size, status.st_mtime_ns
-        store, name = store_of(url_of(path))
-        with naming_file(url_of(path)):
+        with in_store(path) as (store, name):
             changed = store.modified(name)
             return int(store.size(name)), round(changed.timestamp() * 1e6) * 1000
     except FileNotFoundError:

@@ -105,7 +105,7 @@ def prepare(
     If it is ended at any time, the same command goes on where it was, and the corpus has the same bytes. Runs with
     data.prepared set to its folder share it, and a config with tokenizer.path set to it has the tokenizer.
     """
-    from contextlib import ExitStack
+    from contextlib import ExitStack, closing
 
     from lingon.errors import SettingsError
     from lingon.object_stores import is_url, url_of
@@ -136,7 +136,7 @@ def prepare(
     tokenizer, interrupt = Tokenizer.read(given) if given else None, Interrupt(after="the blocks in hand")
     interrupt.install_handlers()
     with ExitStack() as stack:
-        watch = stack.enter_context(PrepareProgress(Console(stderr=True)))
+        watch = stack.enter_context(closing(PrepareProgress(Console(stderr=True))))
         found = prepare_corpus(
             settings,
             folder,

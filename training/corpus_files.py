@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 
 from lingon import files
 from lingon.errors import CorpusError, SettingsError
-from lingon.object_stores import exists, is_url, naming_file, open_file, store_of, url_of
+from lingon.object_stores import exists, in_store, is_url, open_file, url_of
 from lingon.text import Tokenizer
 
 READERS = 16  # files of a store that are read at once
@@ -55,8 +55,7 @@ def names_in(folder: Path) -> set[str]:
     """Return the names of the files in a folder, none if it is not there."""
     if not is_url(folder):
         return {path.name for path in folder.iterdir() if path.is_file()} if folder.is_dir() else set()
-    store, name = store_of(url_of(folder))
-    with naming_file(url_of(folder)):
+    with in_store(folder) as (store, name):
         try:
             found = store.ls(name, detail=True)
         except FileNotFoundError:
@@ -68,8 +67,7 @@ def read_bytes(path: Path) -> bytes:
     """Return the bytes of a file. Raises FileNotFoundError."""
     if not is_url(path):
         return path.read_bytes()
-    store, name = store_of(url_of(path))
-    with naming_file(url_of(path)):
+    with in_store(path) as (store, name):
         return bytes(store.cat_file(name))
 
 
@@ -97,8 +95,7 @@ def write_bytes(path: Path, content: bytes | memoryview) -> None:
     if not is_url(path):
         files.write_bytes(path, content)
         return
-    store, name = store_of(url_of(path))
-    with naming_file(url_of(path)):
+    with in_store(path) as (store, name):
         store.pipe_file(name, bytes(content))
 
 
@@ -119,8 +116,7 @@ def remove(path: Path) -> None:
     if not is_url(path):
         path.unlink(missing_ok=True)
     elif exists(path):
-        store, name = store_of(url_of(path))
-        with naming_file(url_of(path)):
+        with in_store(path) as (store, name):
             store.rm_file(name)
 
 
@@ -129,8 +125,7 @@ def remove_folder(folder: Path) -> None:
     if not is_url(folder):
         shutil.rmtree(folder, ignore_errors=True)
         return
-    store, name = store_of(url_of(folder))
-    with naming_file(url_of(folder)), suppress(FileNotFoundError):
+    with in_store(folder) as (store, name), suppress(FileNotFoundError):
         store.rm(name, recursive=True)
 
 

@@ -186,6 +186,13 @@ def plan_batches(lengths: NDArray[Any], batch_tokens: int, seed: Sequence[int]) 
     return [batches[index] for index in random.permutation(len(batches))]
 
 
+def drawn_positions(size: int, most: int, seed: int) -> NDArray[np.int64]:
+    """Return the positions of an epoch of this size: all, or `most` of them, drawn at random; ascending."""
+    if size <= most:
+        return np.arange(size)
+    return np.sort(Permutation(size, (seed, 6))(np.arange(most)))
+
+
 def blocks(size: int) -> int:
     """Return the number of blocks in which an epoch of so many positions is planned."""
     return max(-(-size // BLOCK), 1)

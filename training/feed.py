@@ -99,11 +99,11 @@ class Feed:
             shown = mixture(self._config, sizes, seed, stage)
             count = blocks(len(shown))
             while block < count and stage == settings.stage_of(step + 1):
-                positions, plan = self._plan(shown, block, seed)
+                rows, keys, plan = self._plan(shown, block, seed)
                 while batch < len(plan) and stage == settings.stage_of(step + 1):
                     numbers = plan[batch : batch + settings.accumulate]  # fewer at the end of a block
                     batch, step = batch + len(numbers), step + 1
-                    requests = [self._request(shown, positions[number], seed) for number in numbers]
+                    requests = [BatchRequest(rows[number], keys[number]) for number in numbers]
                     tokens = int(sum(self._corpus.lengths[each.rows, 1].sum() for each in requests))
                     share = (block + batch / len(plan)) / count
                     yield UpdateGroup(requests, tokens, epoch, block, batch, share)
@@ -112,11 +112,12 @@ class Feed:
 
     def _plan(
         self, shown: Mixture, block: int, seed: tuple[int, int]
-    ) -> tuple[NDArray[np.int64], list[NDArray[np.int64]]]:
-        """Return the positions of a block of an epoch, and which of them each batch has."""
+    ) -> tuple[NDArray[np.int64], NDArray[np.uint64], list[NDArray[np.int64]]]:
+        """Return rows and keys of a block of an epoch, see `BatchRequest`, and which of them each batch has."""
         settings = self._config.training
         positions = block_positions(len(shown), block, seed)
-        lengths = self._corpus.lengths[shown.rows(positions)]
+        rows = shown.rows(positions)
+        lengths = self._corpus.lengths[rows]
         if self._maker.growth > 1:
             lengths = np.ceil(lengths * self._maker.growth)
         of_block = seed if blocks(len(shown)) == 1 else (*seed, 5, block + 1)
@@ -125,11 +126,8 @@ class Feed:
             raise SettingsError(
                 f"training.accumulate must be at most {len(plan)}, the batches of an epoch, got {settings.accumulate}"
             )
-        return positions, plan
-
-    def _request(self, shown: Mixture, positions: NDArray[np.int64], seed: tuple[int, int]) -> BatchRequest:
         of_epoch = np.random.SeedSequence(seed).generate_state(1, np.uint64)
-        return BatchRequest(shown.rows(positions), mixed(positions.astype(np.uint64)) ^ of_epoch)
+        return rows, mixed(positions.astype(np.uint64)) ^ of_epoch, plan
 
 
 def _ignore_signals(worker: int) -> None:

@@ -5,7 +5,8 @@
 2. Duplicates are found by these hashes, part by part. This takes 200 MB of memory and a byte for each pair.
 3. The tokenizer is learnt from a sample, unless there is one.
 4. Processes tokenise the work shards, drop pairs that are too long, and write the shards.
-5. The manifest is written. A corpus without it is not complete.
+5. The lengths of all pairs are written, which takes a dozen bytes of memory for each, and last the manifest. A corpus
+   without it is not complete.
 
 A file is written whole or not at all, and a later attempt takes the files that are there. So the bytes depend neither
 on the number of processes nor on how often the preparation was ended.
@@ -53,7 +54,7 @@ from lingon.training.corpus_files import (
     write_bytes,
     write_text,
 )
-from lingon.training.epochs import Permutation, mixture
+from lingon.training.epochs import drawn_positions, mixture
 from lingon.training.filters import PairFilters
 from lingon.training.parallel_text import RawBlock, read_blocks
 from lingon.training.prepared import (
@@ -67,7 +68,7 @@ from lingon.training.prepared import (
     Shard,
     ShardFacts,
 )
-from lingon.training.shard_tasks import DroppedPairs, EncodeTask, FilterTask, Lines, framing
+from lingon.training.shard_tasks import DroppedPairs, EncodeTask, FilterTask, framing
 from lingon.training.text_pieces import Piece, can_be_cut, cut_corpora
 from lingon.training.tokenizer import train_tokenizer
 from lingon.worker_pool import worker_pool
@@ -182,10 +183,7 @@ def training_pairs(config: Config, tokenizer: Tokenizer, most: int = 2**20) -> l
     with tempfile.TemporaryDirectory() as folder:
         corpus = prepare(config, Path(folder) / "corpus", tokenizer)
         epoch = mixture(config, [each.kept for each in corpus.manifest.corpora], (seed, 0))
-        positions = np.arange(len(epoch))
-        if len(epoch) > most:
-            positions = np.sort(Permutation(len(epoch), (seed, 6))(np.arange(most)))
-        return corpus.pairs(epoch.rows(positions), config.data.languages)
+        return corpus.pairs(epoch.rows(drawn_positions(len(epoch), most, seed)), config.data.languages)
 
 
 class TaskEngine(Protocol):
@@ -440,10 +438,7 @@ class _Steps:
             [sum(counts[name] for name in self._names(each)) for each in range(len(self.corpora))],
             (seed, 0),
         )
-        positions, most = np.arange(len(epoch)), self.config.tokenizer.sample_pairs
-        if len(epoch) > most:
-            positions = np.sort(Permutation(len(epoch), (seed, 6))(np.arange(most)))
-        rows = epoch.rows(positions)
+        rows = epoch.rows(drawn_positions(len(epoch), self.config.tokenizer.sample_pairs, seed))
         order = np.argsort(rows, kind="stable")
         starts = dict(zip(counts, np.cumsum([0, *counts.values()]), strict=False))
         ascending, found = rows[order], [Pair("", "")] * len(rows)
@@ -538,8 +533,7 @@ class _Steps:
 
 
 def _filter(task: FilterTask, corpus: int, name: str, part: RawBlock | Piece) -> int:
-    block = part.read() if isinstance(part, Piece) else part
-    return task(Lines(corpus, name, *block))
+    return task(corpus, name, part.read() if isinstance(part, Piece) else part)
 
 
 def _hashes(key: str, shard: Shard) -> tuple[NDArray[np.uint64], NDArray[np.uint64]]:

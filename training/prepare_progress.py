@@ -3,8 +3,6 @@
 from __future__ import annotations
 
 import time
-from types import TracebackType
-from typing import Self
 
 from rich.console import Console
 from rich.progress import BarColumn, Progress, TextColumn
@@ -23,12 +21,8 @@ class PrepareProgress:
         self._name, self._pairs, self._done = "", 0, 0
         self._begin = self._said = time.monotonic()
 
-    def __enter__(self) -> Self:
-        return self
-
-    def __exit__(
-        self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
-    ) -> None:
+    def close(self) -> None:
+        """Take the bar away."""
         self._bar.stop()
 
     def message(self, text: str) -> None:

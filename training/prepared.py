@@ -151,7 +151,7 @@ class Shard:
 
     @cached_property
     def metadata(self) -> dict[str, Any]:
-        """What the shard was written with, see `write_shard`."""
+        """What the shard was written with, see `shard_bytes`."""
         found: dict[str, Any] = json.loads(self._schema.metadata[b"lingon"])
         return found
 

@@ -62,7 +62,7 @@ class Report:
     def __exit__(
         self, kind: type[BaseException] | None, error: BaseException | None, traceback: TracebackType | None
     ) -> None:
-        self._preparation.__exit__(kind, error, traceback)
+        self._preparation.close()
         self._bar.stop()
         if self._log:
             with suppress(OSError):  # every line is on disk, unless writing it has raised this error before
@@ -82,7 +82,7 @@ class Report:
 
     def begin_updates(self) -> None:
         """End the display of the preparation, and show the bar of the updates."""
-        self._preparation.__exit__(None, None, None)
+        self._preparation.close()
         self._bar.start()
 
     def log_training(self, step: int, figures: Mapping[str, float]) -> None:

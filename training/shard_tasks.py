@@ -24,6 +24,7 @@ from lingon.training.config import DataSettings, LanguagePair, pair_name
 from lingon.training.corpus import normalised_links
 from lingon.training.corpus_files import read_tokenizer, write_bytes
 from lingon.training.filters import TOKEN_RATIO, PairFilters, folded
+from lingon.training.parallel_text import RawBlock
 from lingon.training.prepared import Example, Shard, list_column, shard_bytes, text_column
 
 if TYPE_CHECKING:
@@ -76,26 +77,6 @@ def _shown(text: str) -> str:
 
 
 @dataclass(frozen=True, slots=True)
-class Lines:
-    """Lines of a corpus that follow each other.
-
-    corpus: its number
-    name: of the shard that they become
-    first: the number of the first of them in the corpus, from 0
-    links: lines of the alignment file, or None if training reads no links of this corpus
-    scores: of the lines, or None if the corpus has none
-    """
-
-    corpus: int
-    name: str
-    first: int
-    sources: list[str]
-    targets: list[str]
-    links: list[str] | None
-    scores: list[float] | None
-
-
-@dataclass(frozen=True, slots=True)
 class FilterTask:
     """What turns lines into work shards: texts that pass the filters, normalised, with a hash of 128 bits of each pair.
 
@@ -110,9 +91,9 @@ class FilterTask:
     held_out: frozenset[str]
     alignments: tuple[str, ...]
 
-    def __call__(self, lines: Lines) -> int:
-        """Write the work shard of some lines and return their number. Raises CorpusError for a wrong link."""
-        dropped, languages = DroppedPairs(), self.languages[lines.corpus]
+    def __call__(self, corpus: int, name: str, lines: RawBlock) -> int:
+        """Write the work shard of lines of a corpus and return their number. Raises CorpusError for a wrong link."""
+        dropped, languages = DroppedPairs(), self.languages[corpus]
         sources, targets = list(map(normalise, lines.sources)), list(map(normalise, lines.targets))
         reasons = PairFilters(self.data, languages).reasons_of(sources, targets, lines.scores)
         rows = []
@@ -121,7 +102,7 @@ class FilterTask:
                 dropped.add(reason or "held out", lines.first + row, sources[row], targets[row])
             else:
                 rows.append(row)
-        links = None if lines.links is None else [self._links(lines, row) for row in range(len(sources))]
+        links = None if lines.links is None else [self._links(corpus, lines, row) for row in range(len(sources))]
         sources, targets = [sources[row] for row in rows], [targets[row] for row in rows]
         columns = {
             "row": pa.array(lines.first + np.array(rows, np.uint64)),
@@ -134,12 +115,12 @@ class FilterTask:
         if links is not None:
             columns["links"] = _links_column([links[row] for row in rows])
         facts = {"lines": len(lines.sources), **dropped.as_json()}
-        write_bytes(self.folder / lines.name, shard_bytes(columns, facts))
+        write_bytes(self.folder / name, shard_bytes(columns, facts))
         return len(lines.sources)
 
-    def _links(self, lines: Lines, row: int) -> Sequence[WordLink]:
+    def _links(self, corpus: int, lines: RawBlock, row: int) -> Sequence[WordLink]:
         assert lines.links is not None
-        where = f"{self.alignments[lines.corpus]}:{lines.first + row + 1}"
+        where = f"{self.alignments[corpus]}:{lines.first + row + 1}"
         possible = parse_links(lines.links[row], where).possible
         return normalised_links(possible, lines.sources[row], lines.targets[row], where)
 

@@ -444,7 +444,7 @@ CHANGES: dict[str, tuple[Callable[[Config], Config], str]] = {
     ),
     "sample": (
         lambda config: changed(config, "tokenizer", sample_pairs=99),
-        r": tokenizer\.sample_pairs: 100000 -> 99; set",
+        r": tokenizer\.sample_pairs: 70000 -> 99; set",
     ),
     "corpus": (with_corpus, r"data\.train\.2"),
     "held out": (lambda config: changed(config, "data", held_out=[]), r"data\.held_out\.0"),
