@@ -197,7 +197,8 @@ def run(command: Sequence[str | Path], folder: Path) -> Needs:
     looking.start()
     assert process.stdout is not None
     try:
-        needs.lines.extend((time.monotonic() - begin, line.rstrip()) for line in process.stdout)
+        with process.stdout as printed:
+            needs.lines.extend((time.monotonic() - begin, line.rstrip()) for line in printed)
     finally:
         ended.set()
         looking.join()
