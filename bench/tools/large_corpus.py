@@ -6,6 +6,10 @@ FOLDER has parallel sets of real text. WORK gets the corpus and keeps it for the
 as the corpora that people train on, so that the corpus is made up: a side is two sentences or more of one set, joined
 until the source has 90 characters, which gives the length of a sentence of WMT14. They are drawn at random, so that
 nearly all pairs differ.
+
+With `--eole PYTHON`, Eole trains on the same text too, with the same pieces, model and sizes of batches, in turns with
+`lingon train`. PYTHON is the interpreter of an environment that has Eole 0.6.4 (and aiohttp, which it imports and does
+not install). Eole prepares nothing: it tokenises the text while it trains, again in each epoch.
 """
 
 from __future__ import annotations
@@ -29,6 +33,7 @@ from typing import Annotated, Any
 
 import pyarrow as pa
 import typer
+from sentencepiece import SentencePieceProcessor
 
 from lingon.bench.options import ToolResults
 from lingon.bench.results_file import keep, note, show
@@ -73,12 +78,82 @@ batch_tokens = 8000
 max_steps = {updates}
 learning_rate = 1e-3
 warmup_steps = 10
-precision = "{precision}"
 valid_every = {updates}
 log_every = 1
 device = "cpu"
 """
 """The model that ships, with batches for a small machine."""
+
+EOLE = """\
+seed: 1
+report_every: 1
+overwrite: true
+save_data: {folder}/data
+skip_empty_level: silent
+src_vocab: {folder}/pieces
+tgt_vocab: {folder}/pieces
+share_vocab: true
+src_vocab_size: {size}
+tgt_vocab_size: {size}
+pad_token: "<pad>"
+bos_token: "<s>"
+eos_token: "</s>"
+unk_token: "<unk>"
+decoder_start_token: "<s>"
+data:
+  corpus: {{path_src: {folder}/source, path_tgt: {folder}/target}}
+transforms: [sentencepiece, filtertoolong]
+transforms_configs:
+  sentencepiece: {{src_subword_model: {tokenizer}, tgt_subword_model: {tokenizer}}}
+  filtertoolong: {{src_seq_length: 99, tgt_seq_length: 101}}  # it subtracts 2 from the latter; max_tokens = 100
+training:
+  model_path: {folder}/model
+  train_steps: {updates}
+  valid_steps: 1000000
+  save_checkpoint_steps: 0
+  world_size: 1
+  compute_dtype: {precision}
+  batch_type: tokens
+  batch_size: 8000
+  batch_size_multiple: 1
+  accum_count: [1]
+  accum_steps: [0]
+  normalization: tokens
+  bucket_size: 65536
+  num_workers: 0
+  optim: adam
+  adam_beta2: 0.998
+  learning_rate: 1.0
+  decay_method: noam
+  warmup_steps: 1500
+  max_grad_norm: 1.0
+  dropout: [0.1]
+  attention_dropout: [0.0]
+  dropout_steps: [0]
+  label_smoothing: 0.1
+  param_init_method: xavier_uniform
+  log_attention_entropy: false
+model:
+  architecture: transformer
+  hidden_size: 256
+  heads: 4
+  transformer_ff: 1024
+  mlp_activation_fn: relu
+  add_qkvbias: true
+  add_final_linear_bias: true
+  add_ffnbias: true
+  generator_bias: false
+  share_embeddings: true
+  share_decoder_embeddings: true
+  encoder: {{layers: 6}}
+  decoder: {{layers: 2}}
+  embeddings: {{word_vec_size: 256, position_encoding_type: SinusoidalInterleaved}}
+"""
+"""The same for Eole 0.6.4. Without workers it is fastest on two cores; its bucket is a middle between speed, for which
+larger ones are better, and the time to the first update and the memory, for which smaller ones are.
+"""
+
+EOLE_STEP = r"Step +(\d+)/.*bsz: +\d+/ *(\d+)/"  # update and its target tokens, padding not counted, as Lingon counts
 
 Pairs = Sequence[tuple[str, str]]
 
@@ -218,19 +293,49 @@ def preparing(config: Path, prepared: Path) -> dict[str, Any]:
     return {"command": "lingon prepare", **needs.row(), **disk}
 
 
-def training(config: Path, folder: Path) -> dict[str, Any]:
+def training(config: Path, folder: Path, precision: str) -> dict[str, Any]:
     """Return what the updates of a run took. The speed is that after the first tenth of the updates."""
     shutil.rmtree(folder, ignore_errors=True)
-    needs = run([*LINGON, "train", config, "--output", folder], folder)
+    setting = f"training.precision={precision}"
+    needs = run([*LINGON, "train", config, "--output", folder, "--set", setting], folder)
     lines = (folder / "log.jsonl").read_text(encoding="utf-8").splitlines()
     logged = [record for line in lines if (record := json.loads(line))["kind"] == "train"]
     begin, end = logged[len(logged) // 10], logged[-1]
     speed = (end["target_tokens"] - begin["target_tokens"]) / (end["seconds"] - begin["seconds"])
     return {
-        "command": "lingon train",
+        "command": f"lingon train, {precision}",
         **needs.row(),
         "updates": len(logged),
         "first_update_s": round(needs.until("^step 1 of "), 1),
+        "target_tokens_per_s": round(speed),
+    }
+
+
+def write_for_eole(folder: Path, work: Path, languages: tuple[str, str]) -> None:
+    """Write the text as plain files, and the pieces of the prepared corpus in the order of their ids."""
+    folder.mkdir(exist_ok=True)
+    for name, language in zip(("source", "target"), languages, strict=True):
+        with pa.input_stream(str(work / f"text.{language}.zst")) as packed, (folder / name).open("wb") as plain:
+            shutil.copyfileobj(packed, plain)
+    model = SentencePieceProcessor(model_file=str(work / "prepared" / "tokenizer.model"))
+    write_text(folder / "pieces", "".join(f"{model.id_to_piece(each)}\n" for each in range(len(model))))
+
+
+def training_by_eole(python: Path, folder: Path, work: Path, updates: int, precision: str) -> dict[str, Any]:
+    """Return what the updates of a run of Eole took, see `training`."""
+    tokenizer, config = work / "prepared" / "tokenizer.model", folder / "config.yaml"
+    size = len(SentencePieceProcessor(model_file=str(tokenizer)))
+    values = {"folder": folder, "tokenizer": tokenizer, "size": size, "updates": updates, "precision": precision}
+    write_text(config, EOLE.format(**values))
+    needs = run([python, "-m", "eole.bin.main", "train", "-config", config], folder)
+    logged = [(seconds, int(found[2])) for seconds, line in needs.lines if (found := re.search(EOLE_STEP, line))]
+    begin = len(logged) // 10
+    speed = sum(tokens for _, tokens in logged[begin + 1 :]) / (logged[-1][0] - logged[begin][0])
+    return {
+        "command": f"eole train, {precision}",
+        **needs.row(),
+        "updates": len(logged),
+        "first_update_s": round(logged[0][0], 1),
         "target_tokens_per_s": round(speed),
     }
 
@@ -243,11 +348,15 @@ def main(
         typer.Option(min=1, help="Pairs of a corpus; may be repeated. (default: 20,000 and 1,000,000)"),
     ] = None,
     updates: Annotated[int, typer.Option(min=2, help="Updates of the run.")] = 100,
-    precision: Annotated[str, typer.Option(help="Precision of the run: fp32 or bf16.")] = "bf16",
+    precision: Annotated[
+        list[str] | None, typer.Option(help="Precision of a run, fp32 or bf16; may be repeated. (default: bf16)")
+    ] = None,
     languages: Annotated[tuple[str, str], typer.Option(help="Languages of source and target.")] = ("en", "de"),
+    eole: Annotated[Path | None, typer.Option(help="Interpreter of an environment with Eole, to compare with.")] = None,
+    rounds: Annotated[int, typer.Option(min=1, help="Runs of each kind, in turns.")] = 1,
     results: ToolResults = None,
 ) -> None:
-    """Make each corpus, prepare it, begin a run, show the table, and write the results."""
+    """Make each corpus, prepare it, begin runs, show the table, and write the results."""
     sets, rows = real_sets(data, *languages), []
     for count in pairs or PAIRS:
         folder = work / str(count)
@@ -257,14 +366,20 @@ def main(
                 write_corpus(made_up(sets, size, seed), *(folder / f"{name}.{language}.zst" for language in languages))
             note(f"{folder}: {folder_mb(folder):,.0f} MB of compressed text")
         config, prepared = folder / "config.toml", folder / "prepared"
-        values = {"source": languages[0], "target": languages[1], "updates": updates, "precision": precision}
-        write_text(config, CONFIG.format(**values))
+        write_text(config, CONFIG.format(source=languages[0], target=languages[1], updates=updates))
         shutil.rmtree(prepared, ignore_errors=True)
-        for row in (preparing(config, prepared), training(config, folder / "run")):
-            rows.append({"pairs": count, **row})
-            note(str(rows[-1]))
+        found = [preparing(config, prepared)]
+        if eole is not None:
+            write_for_eole(folder / "eole", folder, languages)
+        for _, each in itertools.product(range(rounds), precision or ("bf16",)):
+            found.append(training(config, folder / "run", each))
+            note(str(found[-1]))
+            if eole is not None:
+                found.append(training_by_eole(eole, folder / "eole", folder, updates, each))
+                note(str(found[-1]))
+        rows += [{"pairs": count, **row} for row in found]
     show(rows)
-    keep("large-corpus", rows, results, precision=precision, config=CONFIG)
+    keep("large-corpus", rows, results, config=CONFIG, eole=EOLE if eole else None)
 
 
 if __name__ == "__main__":

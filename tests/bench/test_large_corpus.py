@@ -11,7 +11,7 @@ from pathlib import Path
 import pyarrow as pa
 import pytest
 
-from lingon.bench.tools.large_corpus import CHARACTERS, made_up, run, write_corpus
+from lingon.bench.tools.large_corpus import CHARACTERS, EOLE_STEP, made_up, run, write_corpus
 from lingon.errors import LingonError
 
 SETS = [
@@ -80,3 +80,10 @@ def test_memory_and_time_of_a_command_are_those_of_all_its_processes(tmp_path: P
 def test_a_command_that_fails_is_named_with_its_last_line(tmp_path: Path) -> None:
     with pytest.raises(LingonError, match="ended with 3: no such corpus"):
         run([sys.executable, "-c", "import sys; print('no such corpus'); sys.exit(3)"], tmp_path)
+
+
+def test_an_update_of_eole_is_read_with_its_target_tokens() -> None:
+    line = "[2026-11-29 18:33:31,650 INFO] Step  7/   60; acc: 0.0; ppl: 640.77; sents:     258; bsz: 3541/4019/258; "
+    found = re.search(EOLE_STEP, f"{line}1045/1187 tok/s;      3 sec;")
+    assert found is not None
+    assert found.groups() == ("7", "4019")
