@@ -14,7 +14,7 @@ import numpy as np
 from numpy.typing import NDArray
 from torch.utils.data import DataLoader, Dataset
 
-from lingon.errors import SettingsError
+from lingon.errors import LingonError, SettingsError
 from lingon.training.batches import Batch, BatchMaker, BatchRequest
 from lingon.training.checkpoint import TrainingProgress
 from lingon.training.config import Config
@@ -87,7 +87,17 @@ class Feed:
             worker_init_fn=_ignore_signals,
             pin_memory=self._processes.device.type == "cuda",
         )
-        yield from loader
+        try:
+            for made in loader:
+                if isinstance(made, LingonError):
+                    raise made
+                yield made
+        except (RuntimeError, OSError, EOFError) as error:
+            # The latter two, if it ends while it hands a batch over.
+            if isinstance(error, RuntimeError) and "exited unexpectedly" not in str(error):
+                raise
+            reason = "the system may have ended it for lack of memory; training.workers = 0 needs the least"
+            raise LingonError(f"a process that makes batches has ended: {reason}") from None
 
     def _groups(self, step: int, epoch: int, block: int, batch: int) -> Iterator[UpdateGroup]:
         """Yield the groups after an update; step, epoch, block, batch: the progress of that update."""
@@ -136,14 +146,18 @@ def _ignore_signals(worker: int) -> None:
         signal.signal(number, signal.SIG_IGN)
 
 
-class _Batches(Dataset[Batch]):
+class _Batches(Dataset[Batch | LingonError]):
     """What the workers of a DataLoader make batches with."""
 
     def __init__(self, maker: BatchMaker) -> None:
         self._maker = maker
 
-    def __getitem__(self, request: BatchRequest) -> Batch:
-        return self._maker.batch(request)
+    def __getitem__(self, request: BatchRequest) -> Batch | LingonError:
+        """Return the batch, or the error: a DataLoader would put a traceback of several lines into its message."""
+        try:
+            return self._maker.batch(request)
+        except LingonError as error:
+            return error
 
 
 class _Sampler:

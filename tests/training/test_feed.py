@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import multiprocessing
 import os
+import re
 import signal
 import subprocess
 import time
@@ -12,6 +14,7 @@ from pathlib import Path
 import pytest
 import torch
 
+from lingon.errors import CorpusError, LingonError
 from lingon.training.checkpoint import TrainingProgress
 from tests.support.repository import ROOT
 from tests.support.training_runs import one_thread, same, train, train_command, weights_of, write_config
@@ -60,6 +63,25 @@ def test_a_signal_to_all_processes_of_a_run_saves_it_and_leaves_no_worker(
     assert "Traceback" not in errors
     while _is_alive(run.pid):  # what starts the workers ends when it reads that the run has gone
         time.sleep(0.05)
+
+
+def test_a_shard_that_a_worker_cannot_read_ends_a_run_in_one_line_that_names_it(corpus: Path) -> None:
+    trainer = train(write_config(corpus, training={**FEW, "workers": 1}), corpus / "run")
+    (shard,) = (corpus / "run" / "corpus").glob("*.arrow")
+    shard.unlink()  # this process has mapped it
+    shard.write_bytes(b"no Arrow")
+    with pytest.raises(CorpusError, match=rf"^{re.escape(str(shard))}: no shard of a prepared corpus: [^\n]*$"):
+        list(islice(trainer.feed().updates(TrainingProgress()), 3))
+
+
+def test_a_killed_worker_ends_a_run_in_one_line(corpus: Path) -> None:
+    trainer = train(write_config(corpus, training={**FEW, "workers": 1}), corpus / "run")
+    updates = trainer.feed().updates(TrainingProgress())
+    next(updates)
+    for child in multiprocessing.active_children():
+        child.kill()
+    with pytest.raises(LingonError, match=r"^a process that makes batches has ended: [^\n]*$"):
+        list(islice(updates, 100))
 
 
 def _is_alive(group: int) -> bool:
