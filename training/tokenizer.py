@@ -5,9 +5,12 @@ from __future__ import annotations
 import io
 import re
 import sys
+from array import array
 from bisect import bisect_right
 from collections.abc import Sequence
 from functools import lru_cache
+from itertools import chain
+from typing import NamedTuple
 
 import numpy as np
 import sentencepiece
@@ -91,9 +94,32 @@ def _train(lines: Sequence[str], settings: TokenizerSettings, pieces: Sequence[s
 
 SPACE = "\u2581"
 NBEST = 64  # segmentations of a word to sample from; the paper takes as many of a sentence
-WORDS = 2**15  # whose segmentations are kept, about 4 KB each
+WORDS = 2**16  # whose segmentations are kept, about 2 KB each
 CHECKED = 100  # lines whose words, cut one by one, are compared with the line
 _GOLDEN = np.uint64(0x9E3779B97F4A7C15)  # the step of SplitMix64
+
+
+class _Segmentations(NamedTuple):
+    """The segmentations of a word, the best first.
+
+    ids: of all of them, one after the other, as int32
+    bounds: where each begins in ids and where the last one ends, in bytes
+    cumulative: the sum of the probabilities up to each one, without that of the last, which is 1
+    """
+
+    ids: bytes
+    bounds: array[int]
+    cumulative: array[float]
+
+    @property
+    def best(self) -> bytes:
+        """The ids of the best one."""
+        return self.ids[: self.bounds[1]]
+
+    def draw(self, chance: float) -> bytes:
+        """Return the ids of the one that a number in [0, 1) draws."""
+        number = bisect_right(self.cumulative, chance)
+        return self.ids[self.bounds[number] : self.bounds[number + 1]]
 
 
 class SegmentationSampler:
@@ -123,7 +149,7 @@ class SegmentationSampler:
         for text in lines[:CHECKED]:
             if SPACE in text:  # its words are not those of the tokenizer: see `sample`
                 continue
-            best = b"".join(self._segmentations(word)[1][0] for word in text.split(" "))
+            best = b"".join(self._segmentations(word).best for word in text.split(" "))
             tokens = np.frombuffer(best, np.int32).tolist()
             if self._processor.decode(tokens) != self._processor.decode(self._processor.encode(text)):
                 raise SettingsError(
@@ -143,8 +169,7 @@ class SegmentationSampler:
         for text, line in zip(lines, words, strict=True):
             parts = []
             for word, chance in zip(line, drawn[at : at + len(line)].tolist(), strict=True):
-                cumulative, segmentations = self._segmentations(word)
-                parts.append(segmentations[bisect_right(cumulative, chance)] if cumulative else segmentations[0])
+                parts.append(self._segmentations(word).draw(chance))
             at += len(line)
             tokens = np.frombuffer(b"".join(parts), np.int32)
             # The length filter saw the best segmentation. A sampled one may be twice as long.
@@ -153,18 +178,18 @@ class SegmentationSampler:
             found.append(tokens)
         return found
 
-    def _compute(self, word: str) -> tuple[list[float], list[bytes]]:
-        """Return the segmentations of a word as int32, the best first, and the sums of the probabilities up to each.
-
-        The sum of the last one, 1, is left out: searching the others for a number in [0, 1) samples a segmentation.
-        """
+    def _compute(self, word: str) -> _Segmentations:
         try:
             found = self._processor.nbest_encode(word, nbest_size=NBEST)
         except RuntimeError:
             raise SettingsError(
                 "tokenizer.sampling_alpha needs tokenizer.kind = 'unigram'; bpe has no probabilities"
             ) from None
-        likelihood = self._alpha * np.array([self._scores[list(ids)].sum() for ids in found])
-        share = np.exp(likelihood - likelihood.max())
-        cumulative = np.cumsum(share / share.sum())[:-1].tolist()
-        return cumulative, [np.array(ids, np.int32).tobytes() for ids in found]
+        lengths = np.fromiter(map(len, found), np.int64, len(found))
+        ids, ends = np.fromiter(chain.from_iterable(found), np.int32, lengths.sum()), lengths.cumsum()
+        cumulative = np.empty(0)
+        if len(found) > 1:
+            likelihood = self._alpha * np.add.reduceat(self._scores[ids], ends - lengths)
+            share = np.exp(likelihood - likelihood.max())
+            cumulative = np.cumsum(share / share.sum())[:-1]
+        return _Segmentations(ids.tobytes(), array("i", [0, *(ids.itemsize * ends).tolist()]), array("d", cumulative))
