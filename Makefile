@@ -123,7 +123,7 @@ audit:
 
 clean:
 	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage
-	rm -rf tests/foreign/node/node_modules serving/runtime/lingon_kernels.so
+	rm -rf tests/foreign/node/node_modules serving/runtime/lingon_kernels.so serving/runtime/lingon_card.so
 
 # Every file is checked against its hash. The lock has all that the package needs, so that --no-deps leaves nothing out.
 .venv/serve.done: pyproject.toml constraints.txt $(wildcard deploy/locks/*.txt) | .venv/bin/pip

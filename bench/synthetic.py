@@ -25,8 +25,9 @@ from lingon.bundle import names
 from lingon.bundle.manifest import Alignment, Defaults, Limits, Manifest, Precision
 from lingon.bundle.store import Bundle, is_bundle, open_bundle, write_bundle
 from lingon.export.graphs.onnx_writer import WeightFiles
-from lingon.export.graphs.precisions import PRECISION_KINDS, build, weight_files
+from lingon.export.graphs.precisions import PRECISION_KINDS, build, precisions_of, weight_files
 from lingon.export.graphs.transformer import states
+from lingon.serving.runtime.device import FP16_NATIVE
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import BOS, EOS, FORBIDDEN, PAD, UNK
 from lingon.training.batches import pad
@@ -250,7 +251,7 @@ def write_half_precision(folder: Path, shape: Shape, provider: str, *more: str) 
     graphs: dict[str, bytes] = {}
     precisions: dict[str, Precision] = {}
     round_to_half(model)  # so that every engine computes with the same weights
-    for precision in ("fp16", *more):
+    for precision in ("fp16", *([FP16_NATIVE] if FP16_NATIVE in precisions_of(model) else []), *more):
         built = build(model, precision, weights, [], shortlist=False)
         graphs |= built.graphs
         runs_on = provider if precision == "fp16" else PRECISION_KINDS[precision].provider

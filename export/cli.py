@@ -31,7 +31,8 @@ PrecisionsOption = Annotated[
     str | None,
     typer.Option(
         help="Comma-separated precisions: fp32 (CPU; always exported), fp32-cuda and fp16 (CUDA; only a Transformer), "
-        "int8, int8-native and fp32-native (CPU). Default: all that the model can have."
+        "int8, int8-native and fp32-native (CPU). Default: all of these that the model can have. fp16-native (CUDA) is "
+        "written only if it is named, together with fp16."
     ),
 ]
 TrainDataOption = Annotated[
@@ -145,7 +146,7 @@ def export(
     from lingon.files import check_files
 
     check_files(path for files in (train_data, gates.gate_data) for path in files or ())
-    from lingon.export.graphs.precisions import check_heads, precisions_of
+    from lingon.export.graphs.precisions import DEFAULT_PRECISIONS, check_heads, precisions_of
     from lingon.export.manifest import check_folder, check_precisions
     from lingon.export.pipeline import check_gate_device, export_checkpoint
     from lingon.export.settings import ExportSettings, ExportTexts, runnable
@@ -156,7 +157,8 @@ def export(
     check_folder(folder)  # before anything is read, which may take minutes
     loaded = load_checkpoint(checkpoint)
     check_heads(loaded)
-    names = names or runnable(precisions_of(loaded.model), typer.echo)
+    possible = precisions_of(loaded.model)
+    names = names or runnable([name for name in DEFAULT_PRECISIONS if name in possible], typer.echo)
     settings = ExportSettings(
         precisions=names,
         shortlist=_shortlist(loaded, shortlist, by_default=shortlist_by_default),

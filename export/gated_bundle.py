@@ -29,7 +29,7 @@ from lingon.export.gates_text import (
     check_scores,
     check_shortlist_steps,
 )
-from lingon.export.graphs.precisions import PRECISION_KINDS
+from lingon.export.graphs.precisions import PRECISION_KINDS, STAND_INS
 from lingon.export.settings import ExportSettings
 from lingon.serving.runtime.device import CPU
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
@@ -111,10 +111,10 @@ class GatedBundle:
 
         Raises ParityError if one fails, with the option that leaves it out, unless it is optional: it is left out then.
         """
-        passed = {}
+        passed: dict[str, Precision] = {}
         for name in self.trial.manifest.precisions:
             try:
-                passed[name] = self.verify_precision(name)
+                passed[name] = self._by_stand_in(name, passed) or self.verify_precision(name)
             except ParityError as error:
                 if name not in self.settings.optional:
                     raise ParityError(f"{error}{self._without(name)}") from None
@@ -122,6 +122,24 @@ class GatedBundle:
         self.runners = self.runners.only(list(passed))
         self._grid.clear()
         return passed
+
+    def _by_stand_in(self, name: str, passed: Mapping[str, Precision]) -> Precision | None:
+        """Return the entry of a precision with operators that this machine cannot run, or None if it can run them.
+
+        The results are those of the precision that takes its place, which has the same weights and the same arithmetic
+        up to rounding. Nothing is known of the operators.
+
+        passed: the entries so far
+        """
+        kind, entry = PRECISION_KINDS[name], self.trial.manifest.precisions[name]
+        if name not in STAND_INS or entry.provider == kind.provider:
+            return None
+        stand_in = STAND_INS[name]
+        if stand_in not in passed:
+            raise ParityError(f"{name}: {stand_in}, which takes its place here, did not pass its gate")
+        self.log(f"{name}: the results are those of {stand_in}")
+        where = {"checked_on": self.trial.manifest.precisions[stand_in].provider, "checked_by": stand_in}
+        return Precision(kind.provider, NOT_ON_CUDA, entry.weights, {**passed[stand_in].report, **where})
 
     def _without(self, name: str) -> str:
         """Return the end of a message: how to export without a precision, empty for fp32, which every bundle has."""

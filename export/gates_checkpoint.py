@@ -298,6 +298,7 @@ TOLERANCE = {  # largest: of a weight; mean: of the part of its weight that a qu
     "fp32": Tolerance(largest=1e-4),
     "fp32-cuda": Tolerance(largest=1e-4),
     "fp16": Tolerance(largest=2e-2),
+    "fp16-native": Tolerance(largest=2e-2),
     "int8": Tolerance(mean=0.1),
     "int8-native": Tolerance(mean=0.1),
     "fp32-native": Tolerance(largest=1e-4),

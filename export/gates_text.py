@@ -362,6 +362,7 @@ TOLERANCE = {  # of the log-probability of a token, by precision
     "fp32": Tolerance(largest=1e-4),
     "fp32-cuda": Tolerance(largest=1e-4),
     "fp16": Tolerance(largest=5e-2),
+    "fp16-native": Tolerance(largest=5e-2),
     "int8": Tolerance(largest=0.25, mean=1e-3),  # a value near the middle of two steps may be rounded to either
     "int8-native": Tolerance(largest=0.25, mean=1e-3),
     "fp32-native": Tolerance(largest=1e-4),

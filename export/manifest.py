@@ -12,12 +12,14 @@ from lingon.bundle import names
 from lingon.bundle.manifest import Alignment, BundleName, Defaults, FileName, Limits, Manifest
 from lingon.bundle.store import all_versions, bundles_below, is_bundle, versions
 from lingon.errors import SettingsError
+from lingon.export.graphs.card import operators_lack
 from lingon.export.graphs.precisions import precisions_of, states_of
 from lingon.export.settings import ExportSettings, check_rule
+from lingon.serving.runtime.device import FP16_NATIVE
 from lingon.text import BOS, EOS, PAD, UNK
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.config import Config
-from lingon.training.model_settings import ModelSettings, default_layer
+from lingon.training.model_settings import ModelSettings, TransformerSettings, default_layer
 from lingon.training.models.interface import AnyModel
 
 ATTACHMENT_SUFFIXES = (".svg", ".png", ".md", ".txt")
@@ -90,6 +92,9 @@ def check_folder(folder: Path) -> None:
 
 def check_precisions(model: AnyModel, settings: ExportSettings) -> None:
     """Raise SettingsError if a precision is not possible for the kind of model."""
+    sizes, asked = model.settings, FP16_NATIVE in settings.precisions
+    if asked and isinstance(sizes, TransformerSettings) and (lack := operators_lack(sizes, settings.largest_beam)):
+        raise SettingsError(f"--precision fp16-native: its operators do not compute this model: {lack}")
     possible = precisions_of(model)
     missing = [name for name in settings.build_order if name not in possible]
     if missing:

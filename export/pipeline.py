@@ -27,7 +27,7 @@ from lingon.export.model_card import model_card
 from lingon.export.settings import ExportSettings, ExportTexts, Known
 from lingon.export.shortlist import build_shortlist, check_one_pair, measure_coverage
 from lingon.export.text_data import TranslationSearch, fit_confidence, text_data
-from lingon.serving.runtime.device import CPU, CUDA, cuda_missing
+from lingon.serving.runtime.device import CPU, CUDA, cuda_missing, operators_missing
 from lingon.text import Tokenizer
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.corpus import Pair
@@ -197,7 +197,7 @@ def _build_graphs(
     built: dict[str, BuiltGraphs] = {}
     for name in settings.build_order:
         kind = PRECISION_KINDS[name]
-        if kind.provider == CUDA and not kind.scattered:
+        if kind.provider == CUDA and not kind.scattered and not kind.native:
             _log_slow_heads(name, model.settings, log)
         listed = settings.shortlist is not None
         built[name] = build(model, name, weights, calibration, shortlist=listed, ranges=known.ranges)
@@ -221,8 +221,9 @@ def _unverified_manifest(
     precisions = {}
     for name, files in reads.items():
         provider = PRECISION_KINDS[name].provider
-        if provider == CUDA and missing:
-            log(f"{name}: the gate does not run: {missing}")
+        lacking = missing or operators_missing(name)
+        if provider == CUDA and lacking:
+            log(f"{name}: the gate does not run: {lacking}")
             provider = CPU
         precisions[name] = Precision(provider, "being run", files)
     return replace(manifest, precisions=precisions)

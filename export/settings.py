@@ -11,7 +11,7 @@ from lingon.bundle.manifest import BeamSize, LengthPenalty
 from lingon.bundle.schema import unmet_rule
 from lingon.errors import SettingsError
 from lingon.export.differences import EXACT
-from lingon.export.graphs.precisions import PRECISION_KINDS
+from lingon.export.graphs.precisions import DEFAULT_PRECISIONS, PRECISION_KINDS, STAND_INS
 from lingon.export.graphs.quantisation import InputRange, SentenceIds
 from lingon.export.shortlist import ShortlistSettings
 from lingon.serving.runtime.device import CUDA, NATIVES, kernels_missing
@@ -27,7 +27,7 @@ MAX_BEAM_SIZE = 8  # of a request, unless it is said otherwise
 class ExportSettings:
     """The precisions and files to export, the sizes of the gates, and the defaults and limits of the bundle."""
 
-    precisions: tuple[str, ...] = tuple(PRECISION_KINDS)  # fp32 is always added, to compare the others with
+    precisions: tuple[str, ...] = DEFAULT_PRECISIONS  # fp32 is always added, to compare the others with
     optional: tuple[str, ...] = ()  # precisions, and "shortlist", that the bundle does without if they fail their gate
     shortlist: ShortlistSettings | None = field(default_factory=ShortlistSettings)
     shortlist_by_default: bool = False  # whether requests without the option use it
@@ -71,8 +71,9 @@ class ExportSettings:
 
     @property
     def build_order(self) -> list[str]:
-        """The precisions to build, fp32 first."""
-        return [name for name in PRECISION_KINDS if name == "fp32" or name in self.precisions]
+        """The precisions to build, fp32 first, with those that take the place of others where these cannot run."""
+        wanted = {"fp32", *self.precisions, *(STAND_INS[name] for name in self.precisions if name in STAND_INS)}
+        return [name for name in PRECISION_KINDS if name in wanted]
 
     @property
     def gate_sentence_counts(self) -> dict[str, int]:

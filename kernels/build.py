@@ -1,9 +1,12 @@
-"""Compiles the operators of this folder into the library that the server loads: `python kernels/build.py`.
+"""Compiles the operators of this folder into the libraries that the server loads: `python kernels/build.py`.
+
+One library has the operators for the CPU, the other one those for cards. They are two files, so that a server on the
+CPU never loads the second one.
 
 It needs Python and a C++ compiler, GCC 11 or Clang 14 or later: $CXX, otherwise the first of c++, g++ and clang++. $CXX
 can be a cross compiler: the instruction sets are those of its target.
 
-Exit codes: 0 the library is there and newer than the sources; 1 it does not compile; 3 there is no compiler, which
+Exit codes: 0 the libraries are there and newer than the sources; 1 one does not compile; 3 there is no compiler, which
 `--optional` turns into 0. One line says so.
 """
 
@@ -23,7 +26,9 @@ from pathlib import Path
 from typing import NamedTuple
 
 FOLDER = Path(__file__).resolve().parent
+CARD = FOLDER / "card"
 LIBRARY = FOLDER.parent / "lingon" / "serving" / "runtime" / "lingon_kernels.so"
+CARD_LIBRARY = LIBRARY.with_name("lingon_card.so")
 COMPILERS = ("c++", "g++", "clang++")
 NO_COMPILER = 3  # exit code
 
@@ -31,10 +36,7 @@ NO_COMPILER = 3  # exit code
 FLAGS = ("-std=c++17", "-ffp-contract=off", "-fPIC", "-fvisibility=hidden", "-Wall", "-Wextra", "-Wno-psabi")
 OPTIMISED = ("-O3",)
 SANITIZED = ("-O1", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all")
-LINK = (
-    *("-shared", "-pthread", "-Wl,-z,relro,-z,now,-z,noexecstack", "-Wl,--gc-sections"),
-    *("-Xlinker", f"--version-script={FOLDER / 'exports.map'}"),  # -Wl would end the path at a comma
-)
+LINK = ("-shared", "-pthread", "-Wl,-z,relro,-z,now,-z,noexecstack", "-Wl,--gc-sections")
 
 AVX2 = ("-mavx2", "-mf16c", "-mfma")
 AVX512_VNNI = ("-mf16c", "-mfma", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512vnni")
@@ -93,6 +95,11 @@ def units(machine: str) -> list[Unit]:
     return [*compiled, *(Unit(path.stem, path) for path in others)]
 
 
+def card_units() -> list[Unit]:
+    """Return what is compiled for cards: its sources, and how operators are registered. It has no instruction sets."""
+    return [Unit(path.stem, path) for path in (*sorted(CARD.glob("*.cpp")), FOLDER / "registration.cpp")]
+
+
 def machine_of(library: Path) -> str:
     """Return the processor that a library is for, empty if it is none of those in MACHINES."""
     with library.open("rb") as file:
@@ -100,32 +107,44 @@ def machine_of(library: Path) -> str:
     return MACHINES.get(int.from_bytes(header[18:20], "little"), "") if header[:4] == b"\x7fELF" else ""
 
 
-def is_current(library: Path, machine: str) -> bool:
+def is_current(library: Path, machine: str, *, card: bool) -> bool:
     """Return whether a library is for this processor and newer than all files that it is made of."""
     if not library.is_file() or machine_of(library) != machine:
         return False
-    parts = [path for path in FOLDER.rglob("*") if path.suffix in (".cpp", ".h", ".map", ".py")]
+    folders = (FOLDER, CARD) if card else (FOLDER,)
+    parts = [path for folder in folders for path in folder.iterdir() if path.suffix in (".cpp", ".h", ".map")]
+    parts.append(FOLDER / "build.py")
     return library.stat().st_mtime > max(path.stat().st_mtime for path in parts)
 
 
-def build(library: Path = LIBRARY, sanitize: str = "", environment: Mapping[str, str] = os.environ) -> bool:
-    """Compile the library unless it is current and return whether it was compiled.
+def build_all(library: Path = LIBRARY, sanitize: str = "", environment: Mapping[str, str] = os.environ) -> bool:
+    """Compile both libraries, that for cards beside the other one, and return whether any was compiled. See build."""
+    compiled = build(library, sanitize, environment)
+    return build(library.with_name(CARD_LIBRARY.name), sanitize, environment, card=True) or compiled
+
+
+def build(
+    library: Path = LIBRARY, sanitize: str = "", environment: Mapping[str, str] = os.environ, *, card: bool = False
+) -> bool:
+    """Compile a library unless it is current and return whether it was compiled.
 
     sanitize: sanitizers of the compiler, such as `address,undefined`. A library with other ones needs another path,
         because only the dates of files are compared.
+    card: whether it has the operators for cards, and not those for the CPU.
 
     Raises NoCompilerError, or BuildError after the compiler has printed why.
     """
     compiler = find_compiler(environment)
     machine = target(compiler)
-    if is_current(library, machine):
+    if is_current(library, machine, card=card):
         return False
     flags = [*FLAGS, *(SANITIZED if sanitize else OPTIMISED)]
     common = [f"-fsanitize={sanitize}"] if sanitize else []
     library.parent.mkdir(parents=True, exist_ok=True)
     # Objects and library appear in a folder of this process: several may build at the same time.
     with tempfile.TemporaryDirectory(dir=library.parent, prefix=".kernels-") as folder:
-        objects = {unit: Path(folder, f"{unit.name}.o") for unit in units(machine)}
+        parts = card_units() if card else units(machine)
+        objects = {unit: Path(folder, f"{unit.name}.o") for unit in parts}
         commands = [
             [*compiler, *flags, *common, *unit.flags, "-c", str(unit.source), "-o", str(made)]
             for unit, made in objects.items()
@@ -136,9 +155,18 @@ def build(library: Path = LIBRARY, sanitize: str = "", environment: Mapping[str,
                     source = unit.source.relative_to(FOLDER.parent)
                     raise BuildError(f"{source} does not compile with {compiler[0]} {shlex.join(unit.flags)}".rstrip())
         made = Path(folder, library.name)
-        _link([*compiler, *common, *LINK, *map(str, objects.values()), "-o", str(made)], static=not sanitize)
+        exported = (CARD if card else FOLDER) / "exports.map"
+        link = [*compiler, *common, *LINK, *exports(exported), *map(str, objects.values()), "-o", str(made)]
+        if card:
+            link.append("-ldl")  # after the objects; with the glibc of today it is empty
+        _link(link, static=not sanitize)
         os.replace(made, library)
     return True
+
+
+def exports(names: Path) -> list[str]:
+    """Return the flags with which a library shows only what a file names."""
+    return ["-Xlinker", f"--version-script={names}"]  # -Wl would end the path at a comma
 
 
 def _link(command: list[str], *, static: bool) -> None:
@@ -165,15 +193,20 @@ def target(compiler: list[str]) -> str:
 
 
 def main() -> int:
-    """Build the library that the arguments describe."""
+    """Build the libraries that the arguments describe."""
     parser = argparse.ArgumentParser(description="Compile the native operators.")
-    parser.add_argument("--output", type=Path, default=LIBRARY, help="Path. Default: where the server loads it.")
+    parser.add_argument(
+        "--output",
+        type=Path,
+        default=LIBRARY,
+        help="Path of the library for the CPU, beside which is that for cards. Default: where the server loads them.",
+    )
     parser.add_argument("--sanitize", default="", help="Sanitizers: address,undefined or thread. Default: none.")
     parser.add_argument("--optional", action="store_true", help="Without a compiler, end with exit code 0.")
     arguments = parser.parse_args()
     start = time.monotonic()
     try:
-        if build(arguments.output, arguments.sanitize):
+        if build_all(arguments.output, arguments.sanitize):
             print(f"lingon: compiled the native operators in {time.monotonic() - start:.0f} s")
     except NoCompilerError as error:
         if arguments.optional:

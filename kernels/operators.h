@@ -21,6 +21,7 @@ struct OperatorKind {
   std::vector<ElementType> inputs, outputs;  // kUndefined is any type
   size_t required_inputs;                    // the others are optional
   std::unique_ptr<Operator> (*make)(const NodeInfo& info, size_t inputs);
+  int host_input = -1;  // an input that is in main memory even on a card; -1: none
 };
 
 template <typename T>

@@ -13,6 +13,7 @@ struct OrtCustomOpDomain;
 struct OrtKernelInfo;
 struct OrtKernelContext;
 struct OrtValue;
+struct OrtAllocator;
 struct OrtCustomOp;
 
 enum class ElementType : int {
@@ -27,6 +28,7 @@ enum class ElementType : int {
 };
 enum class Arity : int { kRequired = 0, kOptional = 1 };
 constexpr int kFailure = 1, kInvalidArgument = 2;  // error codes
+constexpr int kDeviceMemory = 0, kHostInput = -2;  // of the provider, and an input in main memory
 constexpr uint32_t kApiVersion = 24;               // the first with all functions below: ONNX Runtime 1.24
 
 // The table of functions. The unused ones between two functions have the number of the first of them.
@@ -40,7 +42,10 @@ struct Api {
   OrtStatus* (*add_domain)(OrtSessionOptions*, OrtCustomOpDomain*);
   void* unused_29[22];
   OrtStatus* (*data_of)(OrtValue*, void**);
-  void* unused_52[33];
+  void* unused_52[23];
+  OrtStatus* (*allocate)(OrtAllocator*, size_t bytes, void**);
+  OrtStatus* (*free)(OrtAllocator*, void*);
+  void* unused_77[8];
   OrtStatus* (*float_attribute)(const OrtKernelInfo*, const char* name, float*);
   OrtStatus* (*integer_attribute)(const OrtKernelInfo*, const char* name, int64_t*);
   void* unused_87[3];
@@ -48,18 +53,33 @@ struct Api {
   OrtStatus* (*output)(OrtKernelContext*, size_t index, const int64_t* dims, size_t rank, OrtValue**);
   void* unused_92[1];
   void (*release_status)(OrtStatus*);
-  void* unused_94[136];
+  void* unused_94[38];
+  void (*release_allocator)(OrtAllocator*);
+  void* unused_133[60];
+  // The CUDA stream that a run enqueues its kernels to; null on the CPU.
+  OrtStatus* (*gpu_stream)(const OrtKernelContext*, void**);
+  void* unused_194[36];
   OrtStatus* (*input_count)(const OrtKernelInfo*, size_t*);
   void* unused_231[18];
   OrtStatus* (*constant_input)(const OrtKernelInfo*, size_t index, int* constant, const OrtValue**);
   void* unused_250[24];
   // Call body(data, 0) to body(data, count - 1) on the threads of the session; batches: 0 leaves them to it.
   OrtStatus* (*run_parts)(const OrtKernelContext*, void (*body)(void*, size_t), size_t count, size_t batches, void*);
-  void* unused_275[139];
+  void* unused_275[3];
+  // The caller releases it.
+  OrtStatus* (*allocator_of)(const OrtKernelInfo*, int memory, OrtAllocator**);
+  void* unused_279[135];
   // The dimensions belong to the value.
   OrtStatus* (*shape_of)(const OrtValue*, ElementType*, const int64_t** dims, size_t* rank);
 };
-static_assert(offsetof(Api, shape_of) == 414 * sizeof(void*), "the numbers of the functions are those of ONNX Runtime");
+
+// The numbers of the functions are those of ONNX Runtime.
+static_assert(offsetof(Api, free) == 76 * sizeof(void*));
+static_assert(offsetof(Api, release_allocator) == 132 * sizeof(void*));
+static_assert(offsetof(Api, gpu_stream) == 193 * sizeof(void*));
+static_assert(offsetof(Api, constant_input) == 249 * sizeof(void*));
+static_assert(offsetof(Api, allocator_of) == 278 * sizeof(void*));
+static_assert(offsetof(Api, shape_of) == 414 * sizeof(void*));
 
 struct OrtApiBase {
   const Api* (*get_api)(uint32_t version);  // null if this ONNX Runtime does not have the version

@@ -21,6 +21,11 @@ struct Refusal : std::runtime_error {
   using std::runtime_error::runtime_error;
 };
 
+// A failure that no input of the operator explains.
+struct Failure : std::runtime_error {
+  using std::runtime_error::runtime_error;
+};
+
 inline void require(bool condition, const char* message) {
   if (!condition) throw Refusal(message);
 }
@@ -75,7 +80,7 @@ constexpr Element element_of(int32_t*) { return {ElementType::kInt32, "expects i
 constexpr Element element_of(int8_t*) { return {ElementType::kInt8, "expects int8"}; }
 constexpr Element element_of(bool*) { return {ElementType::kBool, "expects bool"}; }
 
-// A tensor in main memory; its data is null for an optional input that is not there.
+// A tensor in the memory of its provider; its data is null for an optional input that is not there.
 struct Tensor {
   void* data = nullptr;
   ElementType type = ElementType::kUndefined;
@@ -102,10 +107,28 @@ class NodeInfo {
   int64_t integer(const char* name) const;
   int64_t integer(const char* name, int64_t otherwise) const;  // if the node does not have it
   Tensor constant(size_t index) const;                         // Refusal if the input is not constant
+  bool constant_dims(size_t index, Dims* dims) const;          // false if the input is not constant
+
+ private:
+  friend class ScratchAllocator;
+  const Api& api_;
+  const OrtKernelInfo* info_;
+};
+
+// Memory of the provider of a node, for the length of a run.
+class ScratchAllocator {
+ public:
+  explicit ScratchAllocator(const NodeInfo& info);
+  ~ScratchAllocator();
+  ScratchAllocator(const ScratchAllocator&) = delete;
+  ScratchAllocator& operator=(const ScratchAllocator&) = delete;
+
+  void* allocate(size_t bytes) const;  // aligned for vectors
+  void release(void* memory) const noexcept;
 
  private:
   const Api& api_;
-  const OrtKernelInfo* info_;
+  OrtAllocator* allocator_ = nullptr;
 };
 
 // The inputs and outputs of one run of a node.
@@ -115,6 +138,7 @@ class RunContext {
 
   Tensor input(size_t index) const;
   Tensor output(size_t index, const Dims& dims) const;
+  void* stream() const;  // the CUDA stream of the run; null on the CPU
 
   // Call body(first, last) for parts of 0..count-1, each at least `grain` long, on the helpers of this thread, or on
   // the threads of the session, which take longer to begin: each of their parts is kPoolGrains times as long at least.

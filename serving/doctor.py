@@ -16,7 +16,14 @@ from lingon.bundle.store import Bundle, bundles_below, is_bundle, use_highest_wh
 from lingon.errors import BundleError, first_of
 from lingon.extras import install_command
 from lingon.machine import granted_cores, usable_cores
-from lingon.serving.runtime.device import available_providers, cuda_missing, instruction_set, kernels_missing
+from lingon.serving.runtime.device import (
+    FP16_NATIVE,
+    available_providers,
+    cuda_missing,
+    instruction_set,
+    kernels_missing,
+    operators_missing,
+)
 
 FOR_DEVELOPERS = ("dev", "docs")  # extras for changes of Lingon itself; only the JSON output has them
 MOST_NAMED = 10  # packages in the line of an extra
@@ -39,6 +46,7 @@ def examine(paths: Iterable[Path]) -> dict[str, Any]:
         "providers": available_providers(),
         "cuda": f"not usable: {missing}" if (missing := cuda_missing()) else "usable",
         "native_operators": f"not usable: {missing}" if (missing := kernels_missing()) else instruction_set(),
+        "native_operators_cuda": f"not usable: {missing}" if (missing := operators_missing(FP16_NATIVE)) else "usable",
         "extras": {name: missing or "installed" for name, missing in extras.items()},
         "models": models,
         "can_serve": bool(has_runtime and models and all(model["problem"] is None for model in models)),
@@ -58,6 +66,7 @@ def report(findings: dict[str, Any]) -> str:
         f"ONNX Runtime providers: {', '.join(findings['providers']) or 'none'}",
         f"GPU (CUDA): {findings['cuda']}",
         f"native operators: {findings['native_operators']}",
+        f"native operators for CUDA: {findings['native_operators_cuda']}",
     ]
     lines += [_extra_line(name, state) for name, state in findings["extras"].items() if name not in FOR_DEVELOPERS]
     for model in findings["models"]:

@@ -12,6 +12,7 @@ from hypothesis import settings
 
 from kernels.build import NoCompilerError, find_compiler
 from lingon.serving.runtime.device import cuda_missing
+from tests.support.card_kernels import triton_missing
 from tests.support.foreign_clients import missing as foreign_missing
 from tests.support.repository import FULL
 
@@ -59,6 +60,7 @@ MAY_SKIP: dict[str, Callable[..., str | None]] = {
     "peer": peer_missing,
     "ops": ops_missing,
     "foreign": foreign_missing,
+    "triton": triton_missing,
 }
 """By mark: a function that takes the arguments of the mark, and returns why the test cannot run here."""
 

@@ -13,7 +13,7 @@ from lingon.errors import RequestError
 from lingon.serving.decoding.job import DecodeJob, Hypothesis, Options
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.runtime.device import FP32_NATIVE, NATIVE, kernels_missing
+from lingon.serving.runtime.device import FP16_NATIVE, FP32_NATIVE, NATIVE, operators_missing
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 
 DEVICE_BATCH_TOKENS = 16_384
@@ -32,10 +32,12 @@ def prepare(bundle: Bundle, folder: Path) -> None:
 
 
 def load(folder: Path, setting: Setting) -> Lingon:
-    """Load the graphs of a bundle's folder; of fp32 and int8 the ones in native operators, if the bundle has them."""
+    """Load the graphs of a bundle's folder, those in operators of ours if the bundle has them and they run here."""
     bundle = open_bundle(folder)
-    native = {"int8": NATIVE, "fp32": FP32_NATIVE}.get(setting.precision, "")
-    usable = native in bundle.manifest.precisions and not kernels_missing()
+    native = {"int8": NATIVE, "fp32": FP32_NATIVE, "fp16": FP16_NATIVE}.get(setting.precision, "")
+    usable = native in bundle.manifest.precisions and not operators_missing(native)
+    if native == FP16_NATIVE and setting.device != "cuda":  # a rehearsal
+        usable = False
     runner = load_runner(
         bundle,
         native if usable else setting.precision,

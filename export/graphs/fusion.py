@@ -102,12 +102,12 @@ def _read(node: NodeProto) -> Iterator[str]:
 
 
 # Nodes that the operators Linear and FloatLinear compute as well: the norm of the rows of a product, a ReLU, and a
-# residual connection after it. PackedLinear computes the norm too.
+# residual connection after it. PackedLinear and the choices of tokens compute the norm too.
 
 NORMS = {"LayerNormalization": 1, "SimplifiedLayerNormalization": 2}
 """The attribute `norm` of a product, by the operator that it replaces."""
 
-GAIN = {"Linear": 4, "FloatLinear": 3, "PackedLinear": 5}
+GAIN = {"Linear": 4, "FloatLinear": 3, "PackedLinear": 5, "Choose": 4, "ChooseWithLogits": 4}
 """The index of the gain of a norm among the inputs of a product. Its bias is next."""
 
 RESIDUAL = {"Linear": 6, "FloatLinear": 5}

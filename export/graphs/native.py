@@ -38,7 +38,6 @@ from lingon.export.graphs.layers import (
     FloatMatMul,
     Layers,
     MatMul,
-    bias_of,
     pad_to_blocks,
     table_name,
     to_numpy,
@@ -230,11 +229,21 @@ class NativeTransformerGraphs(TransformerGraphs):
         """See TransformerGraphs."""
         if not has_native_attention(self.model.settings):
             return super().encoder()
-        blocks, model = self._blocks("encoder"), self.model
-        graph, settings = blocks.graph, model.settings
+        blocks = self._blocks("encoder")
+        graph = blocks.graph
         padded = graph.input(SOURCE_IDS, np.int64, ["batch", "source_length"])
         lengths = graph.input(SOURCE_LENGTHS, np.int64, ["batch"])
         ids, positions = graph.ops("Tokens", padded, lengths, outputs=["ids", "positions"], domain=KERNELS)
+        self._write_memory(blocks, self._encoded(blocks, ids, positions, lengths), padded, lengths)
+        return self._finish(graph)
+
+    def _encoded(self, blocks: Blocks, ids: str, positions: str, sentences: str) -> str:
+        """Write the layers of the encoder over tokens without padding, and return its output (tokens, dim).
+
+        ids, positions: int64 (tokens)
+        sentences: what the operator SelfAttention reads of the extents of the sentences
+        """
+        graph, model, settings = blocks.graph, self.model, self.model.settings
         rows = blocks.embed(model.source_embedding, table_name(model, "source"), "source", ids, positions)
         for number, layer in enumerate(model.encoder):
             name = f"encoder.{number}"
@@ -242,7 +251,7 @@ class NativeTransformerGraphs(TransformerGraphs):
             packed = blocks.packed(layer.attention, f"{name}.attention", read)
             mixed = graph.op(
                 "SelfAttention",
-                *(packed, lengths),
+                *(packed, sentences),
                 domain=KERNELS,
                 heads=settings.heads,
                 scale=settings.head_dim**-0.5,
@@ -250,16 +259,12 @@ class NativeTransformerGraphs(TransformerGraphs):
             attended = blocks.linear(layer.attention.output, f"{name}.attention.output", mixed)
             rows = blocks.after(layer.around_attention, f"{name}.around_attention", rows, attended)
             rows = self._feed_forward(blocks, layer, name, rows)
-        rows = blocks.norm(model.encoder_norm, "encoder_norm", rows)
-        self._write_memory(blocks, rows, padded, lengths)
-        return self._finish(graph)
+        return blocks.norm(model.encoder_norm, "encoder_norm", rows)
 
     def _write_memory(self, blocks: Blocks, rows: str, padded: str, lengths: str) -> None:
         """Output the memory of every decoder layer, and the first values of recurrent states."""
         graph, layers = blocks.graph, self._decoder_layers()
-        weight = np.concatenate([to_numpy(layer.cross.key_value.weight) for layer in layers])
-        bias = np.concatenate([bias_of(layer.cross.key_value) for layer in layers])
-        packed = blocks.matmul.linear("memory", rows, weight, bias)
+        packed = self._memory_rows(blocks, rows)
         # As wide as the memory of a running batch, so that a sentence is placed there by one copy.
         sizes = {"heads": blocks.settings.heads, "layers": len(layers), "narrowest": NARROWEST}
         shapes = {state.name: ("batch", *state.shape) for state in states(self.model)}
@@ -379,9 +384,13 @@ class NativeBlocks(Blocks):
         graph = self.graph
         inputs = [ids, graph.table(name, pad_to_blocks(to_numpy(module.pieces.weight)))]
         if table := self.position_table(side):
-            inputs += [positions, graph.initializer(table, to_numpy(module.positions))]
+            inputs += [positions, self._positions(table, module)]
         found = graph.op("Embed", *inputs, domain=KERNELS, scale=float(module.scale))
         return self.norm(module.norm, f"{side}_embedding.norm", found)
+
+    def _positions(self, table: str, module: Embedding) -> str:
+        """Return the table of positions, in the type that the operator takes."""
+        return self.graph.initializer(table, to_numpy(module.positions))
 
 
 @dataclass(frozen=True, slots=True)

@@ -31,6 +31,11 @@ class OutputLayer:
         """Return logits (n, vocab padded to blocks). Pieces that are never generated have probability 0."""
         return blocks.matmul.linear(NAME, rows, self._weight, self._bias, shared=self._shared, named=named)
 
+    def parameters(self, graph: GraphBuilder) -> tuple[str, str]:
+        """Return weight (vocab padded to blocks, dim) and bias (vocab padded to blocks) as tensors of a graph."""
+        weight = graph.table(self._shared or f"{NAME}.weight", self._weight)
+        return weight, graph.weight(f"{NAME}.bias", self._bias)
+
     def gather_pieces(self, blocks: Layers, pieces: str) -> None:
         """Output the rows of the layer for pieces, int64 (union), under the names that `logits_of_pieces` reads."""
         graph = blocks.graph

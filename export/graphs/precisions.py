@@ -13,6 +13,7 @@ from lingon.bundle import names
 from lingon.bundle.manifest import State
 from lingon.bundle.store import FileContent
 from lingon.errors import CheckpointError, SettingsError
+from lingon.export.graphs.card import CardTransformerGraphs, operators_lack
 from lingon.export.graphs.native import NativeRecurrentGraphs, NativeTransformerGraphs
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.quantisation import (
@@ -26,7 +27,7 @@ from lingon.export.graphs.quantisation import (
 from lingon.export.graphs.recurrent import RecurrentGraphs, RecurrentModel, system_of
 from lingon.export.graphs.transformer import TransformerGraphs
 from lingon.export.graphs.transformer import states as transformer_states
-from lingon.serving.runtime.device import CPU, CUDA, FP32_NATIVE, FP32_ON_CUDA, NATIVE
+from lingon.serving.runtime.device import CPU, CUDA, FP16_NATIVE, FP32_NATIVE, FP32_ON_CUDA, NATIVE
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.models.interface import AnyModel
 from lingon.training.models.transformer import Transformer
@@ -66,7 +67,15 @@ PRECISION_KINDS = {
     "int8": PrecisionKind(np.float32, CPU, quantised=True),
     NATIVE: PrecisionKind(np.float32, CPU, quantised=True, native=True),
     FP32_NATIVE: PrecisionKind(np.float32, CPU, native=True),
+    FP16_NATIVE: PrecisionKind(np.float16, CUDA, native=True),
 }
+
+DEFAULT_PRECISIONS = tuple(name for name in PRECISION_KINDS if name != FP16_NATIVE)
+"""The precisions that an export writes if none is named. No card has measured the other one."""
+
+STAND_INS = {FP16_NATIVE: "fp16"}
+"""By precision, the one whose graphs take its place: on a machine that cannot run it, and in its gate there. It has the
+same weights and the same arithmetic up to rounding. A bundle with the first has the second."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -99,8 +108,9 @@ def states_of(model: AnyModel) -> tuple[State, ...]:
 
 def precisions_of(model: AnyModel) -> tuple[str, ...]:
     """Return the precisions in which a model can be exported."""
-    only_transformers = (name for name, kind in PRECISION_KINDS.items() if kind.on_device)
-    excluded = set() if isinstance(model, Transformer) else set(only_transformers)
+    if not isinstance(model, Transformer):
+        return tuple(name for name, kind in PRECISION_KINDS.items() if not kind.on_device)
+    excluded = {FP16_NATIVE} if operators_lack(model.settings) else set[str]()
     return tuple(name for name in PRECISION_KINDS if name not in excluded)
 
 
@@ -159,6 +169,8 @@ def _transformer_graphs(
     if kind.quantised:
         # Smoothing would move the values out of the ranges that the model was trained with.
         model, ranges = smooth_and_calibrate(model, calibration) if known is None else (model, dict(known))
+    if kind.native and kind.on_device:
+        return CardTransformerGraphs(model, kind.dtype, weights), None
     if kind.native:
         native = NativeTransformerGraphs(model, kind.dtype, weights, quantised=kind.quantised)
         if not kind.quantised:

@@ -27,10 +27,14 @@ WORDS: tuple[type[np.integer[Any]], ...] = (np.int64, np.int32, np.int16)
 
 def state_graphs(states: Sequence[State], dtype: type[np.floating[Any]]) -> dict[str, bytes]:
     """Return the graphs by their file names."""
+    return {names.PLACE: _place(states, dtype), **copy_graphs(states, dtype)}
+
+
+def copy_graphs(states: Sequence[State], dtype: type[np.floating[Any]]) -> dict[str, bytes]:
+    """Return the graphs that copy states, by their file names."""
     memory = [each for each in states if each.kind == "memory"]
     past = [each for each in states if each.kind != "memory"]
     return {
-        names.PLACE: _place(states, dtype),
         names.COPY_MEMORY: _copy("copy_memory", memory, dtype),
         names.COPY_ROWS: _copy("copy_rows", past, dtype),
     }

@@ -273,6 +273,21 @@ class TransformerGraphs:
         batch = graph.op("Shape", lengths)
         crossing = self._crossing(blocks, declared["memory.0.key"], lengths, batch, single=single)
         attention = self._step_attention(blocks, positions, declared)
+        return blocks, self._step_rows(blocks, ids, positions, declared, attention, crossing), batch
+
+    def _step_rows(
+        self,
+        blocks: Blocks,
+        ids: str,
+        positions: str,
+        declared: dict[str, str],
+        attention: StepAttention | None,
+        crossing: Crossing,
+    ) -> str:
+        """Write the layers of a decoder step and return the input of the output layer (rows, dim).
+
+        declared: the inputs of the graph for the states, by the names of the states
+        """
         rows = blocks.embed(self.model.target_embedding, table_name(self.model, "target"), "target", ids, positions)
         for number, layer in enumerate(self._decoder_layers()):
             name = f"decoder.{number}"
@@ -281,7 +296,7 @@ class TransformerGraphs:
             rows = blocks.after(layer.around_attention, f"{name}.around_attention", rows, attended)
             memory = (declared[f"memory.{number}.key"], declared[f"memory.{number}.value"])
             rows, _ = self._rest_of_layer(blocks, layer, name, rows, memory, crossing)
-        return blocks, blocks.norm(self.model.decoder_norm, "decoder_norm", rows), batch
+        return blocks.norm(self.model.decoder_norm, "decoder_norm", rows)
 
     def _step_past(
         self,
@@ -475,15 +490,18 @@ class TransformerGraphs:
 
     def _memory(self, blocks: Blocks, rows: str, batch: str) -> list[tuple[str, str]]:
         """Return keys and values of the cross-attention of every decoder layer, computed in one matrix product."""
-        layers = self._decoder_layers()
-        weight = np.concatenate([to_numpy(layer.cross.key_value.weight) for layer in layers])
-        bias = np.concatenate([bias_of(layer.cross.key_value) for layer in layers])
-        packed = blocks.matmul.linear("memory", rows, weight, bias)
-        parts = blocks.split(packed, 2 * len(layers))
+        parts = blocks.split(self._memory_rows(blocks, rows), 2 * len(self._decoder_layers()))
         return [
             (lay_out_keys(blocks, key, batch), blocks.split_heads(value, batch))
             for key, value in zip(parts[::2], parts[1::2], strict=True)
         ]
+
+    def _memory_rows(self, blocks: Blocks, rows: str, named: str = "") -> str:
+        """Return keys and values of the cross-attention of every decoder layer: (n, layers * 2 * attention_dim)."""
+        layers = self._decoder_layers()
+        weight = np.concatenate([to_numpy(layer.cross.key_value.weight) for layer in layers])
+        bias = np.concatenate([bias_of(layer.cross.key_value) for layer in layers])
+        return blocks.matmul.linear("memory", rows, weight, bias, named=named)
 
     def _rest_of_layer(
         self,

@@ -21,7 +21,7 @@ from lingon.serving.decoding.batch import Failures, JobResult, RunningBatch, mak
 from lingon.serving.decoding.choice import Candidates, RowState, RuledRow, bias_of
 from lingon.serving.decoding.job import DecodeJob, Hypothesis
 from lingon.serving.decoding.rules import Progress, Rules
-from lingon.serving.runtime.runner import BatchShape, BeamBuffers, BeamStates, Buffers, EndedBeams
+from lingon.serving.runtime.runner import BatchShape, BeamBuffers, BeamStates, Buffers, EndedBeams, SeveralBeamSteps
 from lingon.text import BOS, EOS, PAD
 
 
@@ -265,9 +265,12 @@ class BeamBatch(RunningBatch[BeamSequence]):
     def step(self) -> list[JobResult]:
         """Decide one more token of every hypothesis."""
         self.steps, count = 1, len(self._sequences)
+        search = None if self._with_logits or self._is_in_prefix() else self._search
+        if isinstance(search, SeveralBeamSteps) and self._has_room(search.most_steps):
+            return self._several_steps(search)
         found = self._buffers.step(count, logits=self._with_logits > 0)
-        if self._search is not None and not self._with_logits and not self._is_in_prefix():
-            return self._read(self._search.advance(count))
+        if search is not None:
+            return self._read(search.advance(count))
         shape = (count, self.beam_size, -1)
         by_rank = (self._slot_index[:count], self._rows[:count])
         log_probs = found.candidate_log_probs.reshape(shape)[by_rank]
@@ -287,13 +290,29 @@ class BeamBatch(RunningBatch[BeamSequence]):
         self._continue(survivors)
         return self._finish(failed)
 
+    def _has_room(self, steps: int) -> bool:
+        """Return whether all pasts have room for so many steps."""
+        return int(self._positions[: len(self._sequences)].max()) + steps <= self._capacity
+
+    def _several_steps(self, search: SeveralBeamSteps) -> list[JobResult]:
+        """Decide several tokens of every hypothesis. A sentence that is over is ignored in the steps that follow."""
+        self.steps, results = search.most_steps, list[JobResult]()
+        for ended in search.several(len(self._sequences)):
+            results += self._read(ended)
+            if not self.live:
+                break
+        return results
+
     def _is_in_prefix(self) -> bool:
         return any(self._positions[slot, 0] < len(each.job.prefix) for slot, each in self._slots() if each.job.prefix)
 
     def _read(self, ended: EndedBeams) -> list[JobResult]:
         """Return the results of a step of the beam search graph."""
-        failed: Failures = dict.fromkeys(np.flatnonzero(ended.failed).tolist())
+        live = [sequence is not None for sequence in self._sequences]
+        failed: Failures = dict.fromkeys(np.flatnonzero(ended.failed & live).tolist())
         for slot, rank in zip(*(axis.tolist() for axis in np.nonzero(ended.flags)), strict=True):
+            if not live[slot]:
+                continue
             steps = int(self._positions[slot, 0]) - 1
             tokens, log_probs = ended.tokens[slot, rank, :steps], ended.log_probs[slot, rank, : steps + 1]
             with noting_failure(slot, failed):

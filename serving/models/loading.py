@@ -25,7 +25,14 @@ from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.scheduler import Observer
 from lingon.serving.observability.logs import event
-from lingon.serving.runtime.device import CPU, NATIVES, DeviceChoice, choose_device, native_left_out, preferred_native
+from lingon.serving.runtime.device import (
+    CPU,
+    OWN_OPERATORS,
+    DeviceChoice,
+    choose_device,
+    native_left_out,
+    preferred_native,
+)
 from lingon.serving.runtime.failpoints import Failpoints, FaultyRunner
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.runner import Runner
@@ -287,11 +294,11 @@ def _load(
     try:
         return choice, load(choice.precision)
     except GraphLoadError as error:
-        if choice.precision not in NATIVES or options.precision is not None:
+        if choice.precision not in OWN_OPERATORS or options.precision is not None:
             raise
         with suppress(DeviceError):  # there is no other precision
             choice = choose_device(bundle, options.device, native=False)
-        if choice.precision in NATIVES:
+        if choice.precision in OWN_OPERATORS:
             raise
         reason = f"the graphs of the bundle do not fit these native operators; export it again ({error})"
     event(logger, logging.WARNING, _instead_of_native(bundle, choice), model=bundle.label, reason=reason)
@@ -331,7 +338,7 @@ def _warn_if_not_native(bundle: Bundle, choice: DeviceChoice, options: LoadOptio
 
 
 def _instead_of_native(bundle: Bundle, choice: DeviceChoice) -> str:
-    return f"serves {choice.precision} instead of {preferred_native(bundle)}"
+    return f"serves {choice.precision} instead of {preferred_native(bundle, choice.provider)}"
 
 
 def _folders(path: Path) -> list[Path]:

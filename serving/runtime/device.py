@@ -20,6 +20,7 @@ from typing import NamedTuple
 from lingon.bundle.store import Bundle
 from lingon.errors import DeviceError
 from lingon.extras import install_command
+from lingon.serving.runtime.card import card_missing
 
 LIBRARY = Path(__file__).with_name("lingon_kernels.so")
 
@@ -77,8 +78,14 @@ FP32_ON_CUDA = "fp32-cuda"
 NATIVE, FP32_NATIVE = "int8-native", "fp32-native"
 """The precisions of the graphs in our own operators, for the CPU; see lingon.serving.runtime.device."""
 
+FP16_NATIVE = "fp16-native"
+"""The precision of the graphs in our own operators for CUDA; see lingon.serving.runtime.card."""
+
 NATIVES = (NATIVE, FP32_NATIVE)
-PREFERRED_PRECISIONS = {CPU: (NATIVE, "int8", FP32_NATIVE, "fp32"), CUDA: ("fp16", FP32_ON_CUDA)}
+OWN_OPERATORS = (*NATIVES, FP16_NATIVE)
+"""The precisions whose graphs have operators of ours."""
+
+PREFERRED_PRECISIONS = {CPU: (NATIVE, "int8", FP32_NATIVE, "fp32"), CUDA: (FP16_NATIVE, "fp16", FP32_ON_CUDA)}
 """By provider, the precisions in order of preference."""
 
 DRIVER_CARDS = Path("/proc/driver/nvidia/gpus")
@@ -115,10 +122,11 @@ def choose_device(
     available = _precisions_for(bundle, provider)
     if provider == CUDA and precision == "fp32" and precision not in available:
         precision = FP32_ON_CUDA
-    if (missing_kernels := kernels_missing()) and precision in NATIVES and precision in available:
-        raise DeviceError(f"precision {precision}: {missing_kernels}")
-    if missing_kernels or (not native and precision is None):
-        available = [name for name in available if name not in NATIVES]
+    if precision in available and (missing_operators := operators_missing(precision)):
+        raise DeviceError(f"precision {precision}: {missing_operators}")
+    available = [name for name in available if operators_missing(name) is None]
+    if not native and precision is None:
+        available = [name for name in available if name not in OWN_OPERATORS]
     if precision is None:
         ranked = [name for name in PREFERRED_PRECISIONS[provider] if name in available] or available
         if not ranked:
@@ -193,6 +201,15 @@ def expects_cuda() -> bool:
     return CUDA in available_providers() or has_card()
 
 
+def operators_missing(precision: str) -> str | None:
+    """Return why graphs of a precision cannot run on this machine for lack of our operators, or None if they can."""
+    if precision in NATIVES:
+        return kernels_missing()
+    if precision == FP16_NATIVE:  # the search over candidates is an operator for the CPU
+        return card_missing() or kernels_missing()
+    return None
+
+
 def instruction_set_of(precision: str) -> str:
     """Return the instruction set of a precision's own operators, or "" for graphs in ONNX Runtime's operators."""
     return instruction_set() if precision in NATIVES else ""
@@ -200,13 +217,14 @@ def instruction_set_of(precision: str) -> str:
 
 def native_left_out(bundle: Bundle, choice: DeviceChoice) -> str | None:
     """Return why graphs in native operators are not used although the bundle has some, or None if they are."""
-    has_native = preferred_native(bundle) and choice.provider == CPU
-    return kernels_missing() if has_native and choice.precision not in NATIVES else None
+    preferred = preferred_native(bundle, choice.provider)
+    return operators_missing(preferred) if preferred and choice.precision not in OWN_OPERATORS else None
 
 
-def preferred_native(bundle: Bundle) -> str:
-    """Return the precision in native operators that is preferred for a bundle, or "" if it has none."""
-    return next((name for name in NATIVES if name in _precisions_for(bundle, CPU)), "")
+def preferred_native(bundle: Bundle, provider: str = CPU) -> str:
+    """Return the precision in native operators that is preferred for a bundle on a provider, or "" if it has none."""
+    available = _precisions_for(bundle, provider)
+    return next((name for name in OWN_OPERATORS if name in available), "")
 
 
 def has_fallen_back(bundle: Bundle, provider: str, device: str, precision: str | None, *, expects_cuda: bool) -> bool:

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 import math
 import threading
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -229,6 +229,25 @@ class StateGraphs:
     copy_rows_session: ort.InferenceSession
     greedy: ort.InferenceSession
 
+    def encode(
+        self, encoder: ort.InferenceSession, source_ids: np.ndarray, source_lengths: np.ndarray, device: Device
+    ) -> Encoded:
+        """Run the encoder and return its outputs, on the device; see lingon.serving.runtime.runner.Runner."""
+        inputs = {names.SOURCE_IDS: source_ids, names.SOURCE_LENGTHS: source_lengths}
+        outputs = [state.name for state in self.manifest.states if state.kind != "cache"]
+        found = run_on_device(encoder, device, inputs, outputs)
+        return {**found, names.MEMORY_LENGTHS: source_lengths}
+
+    def allocate(
+        self, decoder: ort.InferenceSession, shape: BatchShape, device: Device, recorder: GraphRecorder
+    ) -> StateBindings:
+        """Return states of a batch shape."""
+        return StateBindings(self.manifest, decoder, self, shape, device, recorder)
+
+    def open(self, bindings: StateBindings) -> DeviceBuffers:
+        """Return buffers of a batch with these states."""
+        return DeviceBuffers(bindings, self)
+
     def place(
         self,
         states: Mapping[str, DeviceArray],
@@ -252,6 +271,20 @@ class StateGraphs:
         """Copy the memory of slots to other slots. No slot may be both a source and a target."""
         memory = {state.name: states[state.name] for state in self.manifest.states_of("memory")}
         _run_in_place(self.copy_memory_session, memory, {names.SOURCES: sources, names.TARGETS: targets})
+
+
+def run_on_device(
+    session: ort.InferenceSession, device: Device, inputs: Mapping[str, np.ndarray], outputs: Iterable[str]
+) -> dict[str, ort.OrtValue]:
+    """Run a graph and return its outputs by name, on the device."""
+    binding, wanted = session.io_binding(), list(outputs)
+    for name, values in inputs.items():
+        binding.bind_cpu_input(name, values)
+    for name in wanted:
+        binding.bind_output(name, device.name)
+    session.run_with_iobinding(binding)
+    device.copied_bytes += sum(values.nbytes for values in inputs.values())
+    return dict(zip(wanted, binding.get_outputs(), strict=True))
 
 
 def rows_of(slots: Sequence[int], beam_size: int) -> np.ndarray:
@@ -309,11 +342,16 @@ class _StepRun:
 
 
 @dataclass(frozen=True, slots=True)
-class _GreedyRun:
-    """A step of greedy search of one bucket; history: (MOST_STEPS, rows, 2), see bundle.HISTORY."""
+class GreedyRun:
+    """Steps of greedy search of one bucket; history: (MOST_STEPS, rows, 2), see bundle.HISTORY."""
 
     run: BoundRun
     history: DeviceArray
+
+    def choices(self, sentences: int, steps: int) -> GreedySteps:
+        """Return the choices of the first steps for the first sentences."""
+        history = self.history.read()[:steps, :sentences]
+        return GreedySteps(history[:, :, 0].astype(np.int64).tolist(), history[:, :, 1].tolist())
 
 
 @dataclass(frozen=True, slots=True)
@@ -328,6 +366,7 @@ class StateBindings:
     """The states of the slots of a batch shape, and the runs that change them.
 
     states: all states by name
+    candidates: of a row in each step
     thread: the thread that made them and records their runs
     token_ids, positions: the input of each row in the next step: (rows of all slots)
     memory_lengths: the source tokens of each slot: (slots); `write_lengths` copies them to the device
@@ -349,23 +388,20 @@ class StateBindings:
         values = {value.name: value for value in (*decoder.get_inputs(), *decoder.get_outputs())}
         self._types = {name: TYPES[value.type] for name, value in values.items()}
         self._logits_width = values[names.LOGITS].shape[1]
-        self._candidates = 1 if shape.beam_size == 1 else min(2 * shape.beam_size, manifest.candidates)
+        self.candidates = 1 if shape.beam_size == 1 else min(2 * shape.beam_size, manifest.candidates)
         self.memory_names = [state.name for state in manifest.states_of("memory")]
         self.states = {state.name: self._allocate(state) for state in manifest.states}
         rows, number = (shape.rows,), np.int64
-        self._tokens = PackedArrays(
-            device,
-            {names.TOKEN_IDS: (rows, number), names.POSITIONS: (rows, number), names.STEP_INDEX: ((1,), number)},
-        )
+        self._tokens = PackedArrays(device, self._written_before_steps())
         self.token_ids, self.positions = np.zeros(rows, number), np.zeros(rows, number)
         self.memory_lengths = np.ones(shape.sentences, np.int64)
         self._lengths = device.array(self.memory_lengths)
         host = Device(CPU)
         # Kernels read these inputs on the host, and a CUDA graph keeps their values.
-        self._candidate_count = host.array(np.array([self._candidates]))
+        self._candidate_count = host.array(np.array([self.candidates]))
         self._total_length = host.array(np.array(shape.capacity, np.int32))
         self._steps: dict[tuple[int, bool], _StepRun] = {}
-        self._greedy: dict[int, _GreedyRun] = {}
+        self._greedy: dict[int, GreedyRun] = {}
         self._copies: dict[int, _CopyRun] = {}
 
     @property
@@ -376,6 +412,11 @@ class StateBindings:
     def write_lengths(self) -> None:
         """Copy memory_lengths to the device."""
         self._lengths.write(self.memory_lengths)
+
+    def _written_before_steps(self) -> dict[str, tuple[tuple[int, ...], Any]]:
+        """Return shape and type of each array that is copied to the device before a step, by name."""
+        rows, number = (self.shape.rows,), np.int64
+        return {names.TOKEN_IDS: (rows, number), names.POSITIONS: (rows, number), names.STEP_INDEX: ((1,), number)}
 
     def step(self, bucket: int, sentences: int, *, logits: bool) -> Step:
         """Run a decoder step of `bucket` sentences. Rows beyond the first `sentences` are idle."""
@@ -401,8 +442,7 @@ class StateBindings:
             self._write_tokens(sentences)
         for step in range(steps):
             self._recorder.run(found.run, wait=step == steps - 1)
-        history = found.history.read()[:steps, :sentences]
-        return GreedySteps(history[:, :, 0].astype(np.int64).tolist(), history[:, :, 1].tolist())
+        return found.choices(sentences, steps)
 
     def copy_rows(self, sources: np.ndarray, targets: np.ndarray) -> None:
         """Copy the past of rows. No row may be both a source and a target."""
@@ -442,7 +482,7 @@ class StateBindings:
         binding = self._bind_states(self._decoder, sentences)
         self._candidate_count.bind(binding.bind_input, names.CANDIDATE_COUNT)
         written = (names.CANDIDATE_IDS, names.CANDIDATE_LOG_PROBS)
-        packed = PackedArrays(self._device, {name: ((rows, self._candidates), self._types[name]) for name in written})
+        packed = PackedArrays(self._device, {name: ((rows, self.candidates), self._types[name]) for name in written})
         for name in written:
             packed.parts[name].bind(binding.bind_output, name)
         found = None
@@ -451,16 +491,19 @@ class StateBindings:
             found.bind(binding.bind_output, names.LOGITS)
         return _StepRun(BoundRun(self._decoder, binding), packed, found)
 
-    def _bind_greedy(self, sentences: int) -> _GreedyRun:
+    def _bind_greedy(self, sentences: int) -> GreedyRun:
         """Bind the graph of greedy search, which replaces tokens, positions, history and step index in place."""
         binding = self._bind_states(self._graphs.greedy, sentences)
-        history = self._device.array(np.zeros((MOST_STEPS, sentences, 2), np.float32))
+        history = self._history(sentences)
         for name in (names.TOKEN_IDS, names.POSITIONS):
             self._tokens.parts[name].bind(binding.bind_output, names.changed_name(name), sentences)
         for name, array in ((names.HISTORY, history), (names.STEP_INDEX, self._tokens.parts[names.STEP_INDEX])):
             array.bind(binding.bind_input, name)
             array.bind(binding.bind_output, names.changed_name(name))
-        return _GreedyRun(BoundRun(self._graphs.greedy, binding), history)
+        return GreedyRun(BoundRun(self._graphs.greedy, binding), history)
+
+    def _history(self, sentences: int) -> DeviceArray:
+        return self._device.array(np.zeros((MOST_STEPS, sentences, 2), np.float32))
 
     def _bind_copies(self, count: int) -> _CopyRun:
         session = self._graphs.copy_rows_session

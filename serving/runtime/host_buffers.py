@@ -67,6 +67,16 @@ def bind_first(bind: Callable[..., None], name: str, array: np.ndarray, size: in
     bind(name, "cpu", 0, array.dtype, (size, *array.shape[1:]), array.ctypes.data)
 
 
+def copy_table_rows(table: np.ndarray, sources: np.ndarray, targets: np.ndarray, lengths: np.ndarray) -> int:
+    """Let rows continue the pasts of others, each up to its length, and return the bytes copied in the table.
+
+    table: see lingon.bundle.names.BEAM_TABLE; sources, targets, lengths: (copies)
+    """
+    for source, target, length in zip(sources.tolist(), targets.tolist(), lengths.tolist(), strict=True):
+        table[target, :length] = table[source, :length] + (source - target)
+    return int(lengths.sum()) * table.itemsize
+
+
 STEPS_SECONDS = 0.001  # seconds; several steps then stop, so that no sentence that joins or leaves waits longer
 
 Bound = tuple[ort.IOBinding, Step]
@@ -257,11 +267,7 @@ class OnnxBuffers:
         table = self._arrays.get(names.BEAM_TABLE)
         if table is None:
             return self._copy_pasts(sources.tolist(), targets.tolist(), lengths.tolist())
-        copied = 0
-        for source, target, length in zip(sources.tolist(), targets.tolist(), lengths.tolist(), strict=True):
-            table[target, :length] = table[source, :length] + (source - target)
-            copied += length * table.itemsize
-        return copied
+        return copy_table_rows(table, sources, targets, lengths)
 
     def _copy_pasts(self, sources: Sequence[int], targets: Sequence[int], lengths: Sequence[int]) -> int:
         for source, target, length in zip(sources, targets, lengths, strict=True):

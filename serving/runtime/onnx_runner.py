@@ -11,8 +11,8 @@ import functools
 import math
 import threading
 import weakref
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
 
@@ -24,7 +24,9 @@ from lingon.bundle import names
 from lingon.bundle.manifest import Limits, Manifest
 from lingon.bundle.store import Bundle
 from lingon.machine import usable_cores
-from lingon.serving.runtime.device import CPU, CUDA, NATIVE, NATIVES
+from lingon.serving.runtime.card import register_card_operators
+from lingon.serving.runtime.card_buffers import CardGraphs
+from lingon.serving.runtime.device import CPU, CUDA, FP16_NATIVE, NATIVE, NATIVES
 from lingon.serving.runtime.device_buffers import Device, DeviceBuffers, GraphRecorder, StateBindings, StateGraphs
 from lingon.serving.runtime.host_buffers import OnnxBuffers, ShortlistBuffers, ShortlistGraphs, StateLayout
 from lingon.serving.runtime.runner import (
@@ -48,6 +50,9 @@ from lingon.serving.runtime.sessions import (
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.serving.threads import run_at_low_priority
 from lingon.text import BOS, EOS, PAD
+
+Register = Callable[[ort.SessionOptions], None]
+"""Adds operators to the options of a session."""
 
 ATTENTION: dict[AttentionKind, str] = {
     "encoder": names.ENCODER_ATTENTION,
@@ -86,7 +91,8 @@ def choose_matrices(
 REQUIRED_GRAPHS = names.ENCODER, names.DECODER, names.SCORER
 SHORTLIST_GRAPHS = names.OUTPUT_ROWS, names.DECODER_SHORTLIST
 STATE_GRAPHS = names.PLACE, names.COPY_MEMORY, names.COPY_ROWS, names.GREEDY  # in the order of StateGraphs
-RECORDED_GRAPHS = names.DECODER, names.GREEDY, names.COPY_ROWS
+CARD_GRAPHS = names.GREEDY_STEPS, names.BEAM_STEPS
+RECORDED_GRAPHS = names.DECODER, names.GREEDY, names.COPY_ROWS, *CARD_GRAPHS
 
 MAX_LOGITS = 32 << 20  # bytes of one run of the scorer, with its attention, unless one pair has more
 KEPT_LOGITS = 4 << 20  # bytes; the memory of a run of the scorer with more is freed when no run follows
@@ -105,6 +111,7 @@ def load_runner(
     *,
     low_priority: bool = False,
     cuda_graphs: bool = False,
+    register: Register | None = None,
 ) -> OnnxRunner:
     """Load the graphs of one precision on their provider and check all checksums.
 
@@ -112,6 +119,7 @@ def load_runner(
     shared_threads: cores that each run may use while several threads compute; default: threads
     low_priority: whether to load at low priority, because other models are served meanwhile
     cuda_graphs: whether decoder steps on CUDA are recorded, see lingon.serving.runtime.device_buffers
+    register: adds the operators of the graphs to the options of a session; default: those of the precision
     """
     read = functools.partial(bundle.graphs, precision, *_graph_names(bundle, precision))
     graphs, weights = run_at_low_priority(read, low_priority)
@@ -127,12 +135,12 @@ def load_runner(
         low_priority,
         cuda_graphs,
         native=precision in NATIVES,
+        register=register or (register_card_operators if precision == FP16_NATIVE else None),
     )
     encoder, decoder = loader.pair(names.ENCODER), loader.pair(names.DECODER)
     shortlist_graphs = loader.shortlist_graphs(bundle, packed=precision == NATIVE)
-    state_graphs = None
-    if names.PLACE in graphs:
-        state_graphs = StateGraphs(bundle.manifest, *(loader.session(name, threads) for name in STATE_GRAPHS))
+    beam = loader.on_cpu().session(names.BEAM, 1) if names.BEAM in graphs else None
+    state_graphs = loader.state_graphs(bundle.manifest, beam)
     return OnnxRunner(
         bundle.manifest,
         encoder,
@@ -144,8 +152,8 @@ def load_runner(
         sum(map(len, (*graphs.values(), *weights.values()))),
         _freeing(provider),
         recorder=GraphRecorder(enabled=cuda_graphs and provider == CUDA),
-        beam=loader.session(names.BEAM, 1) if names.BEAM in graphs else None,
-        any_width=precision in NATIVES,
+        beam=beam,
+        any_width=precision in (*NATIVES, FP16_NATIVE),
     )
 
 
@@ -161,7 +169,8 @@ class _Loader:
     shared_threads: int
     low_priority: bool
     cuda_graphs: bool
-    native: bool  # whether the graphs have native operators
+    native: bool  # whether the graphs have native operators for the CPU
+    register: Register | None
 
     def session(self, name: str, count: int) -> ort.InferenceSession:
         """Return a session of a graph for runs on `count` cores."""
@@ -174,6 +183,7 @@ class _Loader:
             count,
             self.folder / name,
             recorded=recorded,
+            register=self.register,
         )
         # A session of several threads starts a thread pool, which would keep the low priority.
         return run_at_low_priority(create, self.low_priority and count == 1)
@@ -188,6 +198,21 @@ class _Loader:
         shared = self.shared_threads == self.threads
         shared_cores = all_cores if shared else self.session(name, self.shared_threads)
         return SessionPair(all_cores, shared_cores, COMPUTING)
+
+    def on_cpu(self) -> _Loader:
+        """Return a maker of sessions on the CPU."""
+        return self if self.native else replace(self, provider=CPU, register=None)
+
+    def state_graphs(self, manifest: Manifest, beam: ort.InferenceSession | None) -> StateGraphs | None:
+        """Return the additional graphs for states on a device, or None; beam: the graph of beam search."""
+        if names.PLACE not in self.graphs:
+            return None
+        place, copy_memory, copy_rows, greedy = (self.session(name, self.threads) for name in STATE_GRAPHS)
+        if names.GREEDY_STEPS not in self.graphs:
+            return StateGraphs(manifest, place, copy_memory, copy_rows, greedy)
+        assert beam is not None
+        several_greedy, several_beams = (self.session(name, self.threads) for name in CARD_GRAPHS)
+        return CardGraphs(manifest, place, copy_memory, copy_rows, greedy, several_greedy, several_beams, beam)
 
     def shortlist_graphs(self, bundle: Bundle, *, packed: bool) -> ShortlistGraphs | None:
         """Return the additional graphs of a bundle with a shortlist, or else None; packed: see ShortlistGraphs."""
@@ -262,24 +287,9 @@ class OnnxRunner:
         inputs = {names.SOURCE_IDS: source_ids, names.SOURCE_LENGTHS: source_lengths}
         with self.encoder as encoder:
             if self.state_graphs is not None:
-                results = self._encode_on_device(encoder, outputs, inputs)
-            else:
-                results = encoder.run(outputs, inputs)
+                return self.state_graphs.encode(encoder, source_ids, source_lengths, self.device)
+            results = encoder.run(outputs, inputs)
         return {**dict(zip(outputs, results, strict=True)), names.MEMORY_LENGTHS: source_lengths}
-
-    def _encode_on_device(
-        self, encoder: ort.InferenceSession, outputs: Sequence[str], inputs: Mapping[str, np.ndarray]
-    ) -> list[ort.OrtValue]:
-        """Return the outputs of the encoder on the device."""
-        binding = encoder.io_binding()
-        for name, values in inputs.items():
-            binding.bind_cpu_input(name, values)
-        for name in outputs:
-            binding.bind_output(name, self.device.name)
-        encoder.run_with_iobinding(binding)
-        self.device.copied_bytes += sum(values.nbytes for values in inputs.values())
-        found: list[ort.OrtValue] = binding.get_outputs()
-        return found
 
     @raises_memory_error
     def open(self, shape: BatchShape, *, shortlist: bool = False) -> Buffers:
@@ -306,13 +316,13 @@ class OnnxRunner:
         bindings = next((each for each in own if each.shape == shape), None)
         # Recordings of an ended thread cannot be replayed.
         self.unused[:] = [each for each in self.unused if each is not bindings and each.thread.is_alive()]
-        buffers = DeviceBuffers(bindings or self._allocate(graphs, shape), graphs)
+        buffers = graphs.open(bindings or self._allocate(graphs, shape))
         if self.recorder.enabled:
             weakref.finalize(buffers, self.unused.append, buffers.bindings)
         return buffers
 
     def _allocate(self, graphs: StateGraphs, shape: BatchShape) -> StateBindings:
-        make = functools.partial(StateBindings, self.manifest, self.decoder.all_cores, graphs, shape, self.device)
+        make = functools.partial(graphs.allocate, self.decoder.all_cores, shape, self.device)
         try:
             return raises_memory_error(make)(self.recorder)
         except MemoryError:
@@ -399,7 +409,7 @@ class OnnxRunner:
 def _graph_names(bundle: Bundle, precision: str) -> list[str]:
     """Return the graphs of a precision. A bundle has all optional graphs of a group or none."""
     found = list(REQUIRED_GRAPHS)
-    for group in (SHORTLIST_GRAPHS, STATE_GRAPHS, (names.BEAM,)):
+    for group in (SHORTLIST_GRAPHS, STATE_GRAPHS, CARD_GRAPHS, (names.BEAM,)):
         if f"{precision}/{group[0]}" in bundle.manifest.checksums:
             found += group
     return found

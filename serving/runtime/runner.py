@@ -5,7 +5,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, NamedTuple, Protocol, runtime_checkable
 
@@ -148,6 +148,22 @@ class BeamSearch(Protocol):
 
     def advance(self, sentences: int) -> EndedBeams:
         """Continue the first `sentences` slots with their candidates: their states, tokens, positions and pasts."""
+
+
+@runtime_checkable
+class SeveralBeamSteps(BeamSearch, Protocol):
+    """Beam search that can run several decoder steps, with the search after each, in one call."""
+
+    @property
+    def most_steps(self) -> int:
+        """The steps of one call."""
+
+    def several(self, sentences: int) -> Iterator[EndedBeams]:
+        """Run the next steps of the first `sentences` slots and return what ends in each.
+
+        States, tokens and positions are those after a step when its hypotheses are yielded. A caller that stops before
+        the last step must not continue these sentences.
+        """
 
 
 @runtime_checkable

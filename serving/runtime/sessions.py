@@ -237,6 +237,7 @@ def create_session(
     origin: os.PathLike[str],
     *,
     recorded: bool = False,
+    register: Callable[[ort.SessionOptions], None] | None = None,
 ) -> ort.InferenceSession:
     """Return a session of a graph.
 
@@ -244,12 +245,16 @@ def create_session(
     threads: threads of one run
     origin: path of the graph, for error messages
     recorded: whether its runs on CUDA may be recorded as CUDA graphs
+    register: adds the operators of the graph; by default those for the CPU, on the CPU
 
     Raises GraphLoadError if ONNX Runtime rejects the graph, DeviceError if the provider is not available.
     """
     if provider == CUDA:
         ort.preload_dlls()  # loads CUDA and cuDNN from their pip packages
     options = _session_options(weights.files, provider, threads)
+    register = register or (_register_native_operators if provider == CPU else None)
+    if register is not None:
+        register(options)
     shared = weights.tensors(graph) if provider == CPU else {}
     for name, value in shared.items():
         options.add_initializer(name, value)
@@ -284,8 +289,6 @@ def _session_options(weights: Mapping[str, bytes], provider: str, threads: int) 
     options.log_severity_level = 3
     options.enable_mem_pattern = False  # shapes change with every batch
     if provider == CPU:
-        if instruction_set():
-            options.register_custom_ops_library(str(LIBRARY))
         _share_one_arena()
         options.add_session_config_entry("session.use_env_allocators", "1")
         # Weights stay out of the shared arena, so that unloading a model frees them.
@@ -298,6 +301,11 @@ def _session_options(weights: Mapping[str, bytes], provider: str, threads: int) 
     files = list(weights), list(weights.values()), [len(content) for content in weights.values()]
     options.add_external_initializers_from_files_in_memory(*files)
     return options
+
+
+def _register_native_operators(options: ort.SessionOptions) -> None:
+    if instruction_set():
+        options.register_custom_ops_library(str(LIBRARY))
 
 
 def _provider_options(provider: str, *, recorded: bool) -> dict[str, str]:

@@ -18,6 +18,7 @@ from lingon.bundle.manifest import Manifest, State
 from lingon.bundle.names import MANIFEST
 from lingon.bundle.store import Bundle
 from lingon.errors import BundleError
+from lingon.serving.runtime.card_buffers import ADVANCED, LOGGED, PACKED_SOURCE, CardGraphs
 from lingon.serving.runtime.device_buffers import StateGraphs
 from lingon.serving.runtime.host_buffers import CANDIDATES, CHANGED, FOUND, ShortlistGraphs
 from lingon.serving.runtime.onnx_runner import ATTENTION, OnnxRunner
@@ -26,7 +27,9 @@ from lingon.serving.runtime.runner import (
     BeamBuffers,
     BeamStates,
     Encoded,
+    GreedyBuffers,
     HeadChoice,
+    SeveralBeamSteps,
     matrix_shape,
     width_for,
 )
@@ -90,11 +93,17 @@ def _expected_graphs(manifest: Manifest, runner: OnnxRunner) -> Iterator[Expecte
     step = tokens | _unchecked(names.MEMORY_LENGTHS) | memory
     step |= {names.past_name(name): shape for name, shape in changing}
     present = {names.present_name(name): shape for name, shape in changing}
+    source, encoder_outputs = _unchecked(names.SOURCE_IDS, names.SOURCE_LENGTHS), encoded
+    pair = source | _unchecked(names.TARGET_IDS, names.LABELS)
     if runner.beam is not None:
         step |= _unchecked(names.BEAM_TABLE)
         advanced = _changed(_unchecked(*CHANGED)) | _unchecked(*FOUND)
         yield ExpectedGraph(names.BEAM, runner.beam, _unchecked(*CANDIDATES, *CHANGED), advanced)
-    if runner.state_graphs is not None:
+    if isinstance(runner.state_graphs, CardGraphs):
+        present = {}
+        source, encoder_outputs = _unchecked(*PACKED_SOURCE), _unchecked(names.MEMORY)
+        yield from _expected_card_graphs(manifest, runner.state_graphs, step)
+    elif runner.state_graphs is not None:
         step |= _unchecked(names.TOTAL_LENGTH)
         yield from _expected_state_graphs(manifest, runner.state_graphs)
         written = _unchecked(names.HISTORY, names.STEP_INDEX)
@@ -103,9 +112,7 @@ def _expected_graphs(manifest: Manifest, runner: OnnxRunner) -> Iterator[Expecte
         )
     step = step | _unchecked(names.CANDIDATE_COUNT)
     results = present | _unchecked(names.CANDIDATE_IDS, names.CANDIDATE_LOG_PROBS)
-    source = _unchecked(names.SOURCE_IDS, names.SOURCE_LENGTHS)
-    pair = source | _unchecked(names.TARGET_IDS, names.LABELS)
-    yield ExpectedGraph(names.ENCODER, runner.encoder.all_cores, source, encoded)
+    yield ExpectedGraph(names.ENCODER, runner.encoder.all_cores, source, encoder_outputs)
     yield ExpectedGraph(names.DECODER, runner.decoder.all_cores, step, results | _unchecked(names.LOGITS))
     yield ExpectedGraph(names.SCORER, runner.scorer, pair, _unchecked(*manifest.scorer_outputs))
     if (graphs := runner.shortlist_graphs) is not None:
@@ -121,17 +128,38 @@ def _unchecked(*tensors: str) -> dict[str, Dims]:
 
 def _expected_state_graphs(manifest: Manifest, graphs: StateGraphs) -> Iterator[ExpectedGraph]:
     """Yield the graphs that change states on a device as the states of the manifest require them."""
-    memory, past = manifest.states_of("memory"), [each for each in manifest.states if each.kind != "memory"]
+    memory = manifest.states_of("memory")
     recurrent = manifest.states_of("recurrent")
-    copied = _unchecked(names.SOURCES, names.TARGETS)
     placed = _on_device(graphs.place_session, [*memory, *recurrent])
-    numbers = _unchecked(names.SLOTS, names.INDICES) | (copied if recurrent else {})
+    numbers = _unchecked(names.SLOTS, names.INDICES)
+    if recurrent:
+        numbers |= _unchecked(names.SOURCES, names.TARGETS)
     encoded = _unchecked(*map(names.encoded_name, placed))
     yield ExpectedGraph(names.PLACE, graphs.place_session, {**placed, **encoded, **numbers}, _changed(placed))
+    yield from _expected_copies(manifest, graphs)
+
+
+def _expected_copies(manifest: Manifest, graphs: StateGraphs) -> Iterator[ExpectedGraph]:
+    memory, past = manifest.states_of("memory"), [each for each in manifest.states if each.kind != "memory"]
+    copied = _unchecked(names.SOURCES, names.TARGETS)
     copies = (names.COPY_MEMORY, graphs.copy_memory_session, memory), (names.COPY_ROWS, graphs.copy_rows_session, past)
     for name, session, states in copies:
         dims = _on_device(session, states)
         yield ExpectedGraph(name, session, {**dims, **copied}, _changed(dims))
+
+
+def _expected_card_graphs(manifest: Manifest, graphs: CardGraphs, step: dict[str, Dims]) -> Iterator[ExpectedGraph]:
+    """Yield the graphs of several steps and of states; step: the inputs of a decoder step without the candidates."""
+    index, advanced = _unchecked(names.STEP_INDEX), _changed(_unchecked(*ADVANCED))
+    several = step | index | _unchecked(names.HISTORY)
+    yield ExpectedGraph(names.GREEDY, graphs.greedy, several, advanced)
+    yield ExpectedGraph(names.GREEDY_STEPS, graphs.several_greedy, several, advanced)
+    searched = step | index | _unchecked(names.CANDIDATE_COUNT, names.BEAM_ROWS, names.BEAM_TOTALS, *LOGGED)
+    yield ExpectedGraph(names.BEAM_STEPS, graphs.several_beams, searched, advanced)
+    memory: dict[str, Dims] = {state.name: list(state.shape) for state in manifest.states_of("memory")}
+    inputs = memory | _unchecked(names.MEMORY, names.MEMORY_TARGETS)
+    yield ExpectedGraph(names.PLACE, graphs.place_session, inputs, {})
+    yield from _expected_copies(manifest, graphs)
 
 
 def _on_device(session: ort.InferenceSession, states: Iterable[State]) -> dict[str, Dims]:
@@ -263,7 +291,8 @@ def _run_last_step(runner: OnnxRunner, encoded: Encoded, manifest: Manifest, pie
 
 
 def _run_two_sentences(runner: OnnxRunner, manifest: Manifest, beam_size: int) -> None:
-    """Run two steps for two short sentences, with the graph of beam search if there are several beams.
+    """Run two steps for two short sentences, with the graph of beam search if there are several beams, and the graphs
+    of several steps.
 
     The second step refuses invalid tokens and ranks of a search.
     """
@@ -282,3 +311,9 @@ def _run_two_sentences(runner: OnnxRunner, manifest: Manifest, beam_size: int) -
             raise ValueError(f"candidates must be 0 to {manifest.target_vocab - 1}, got {ids.min()} to {ids.max()}")
         if search is not None:
             search.advance(2)
+    if not isinstance(runner.state_graphs, CardGraphs):
+        return
+    if isinstance(search, SeveralBeamSteps) and 2 + search.most_steps <= capacity:
+        list(search.several(2))
+    elif isinstance(buffers, GreedyBuffers) and beam_size == 1 and buffers.most_steps <= capacity:
+        buffers.greedy_steps(2, buffers.most_steps)

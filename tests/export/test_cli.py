@@ -14,7 +14,7 @@ from lingon.bundle.store import open_bundle
 from lingon.errors import CheckpointError, DeviceError, SettingsError
 from lingon.export.cli import _training_pairs, print_report
 from lingon.export.cli import export as verb
-from lingon.export.graphs.precisions import PRECISION_KINDS, precisions_of
+from lingon.export.graphs.precisions import DEFAULT_PRECISIONS, precisions_of
 from lingon.serving.runtime.device import CPU
 from lingon.training.checkpoint import Checkpoint, load_checkpoint, save_checkpoint
 from lingon.training.corpus import Pair
@@ -90,7 +90,20 @@ def test_a_variant_of_the_transformer_is_exported(
     small = {"parity_sentences": 3, "gate_sentences": 2, "beam_size": 2, "shortlist": False}
     verb(checkpoint=tmp_path / "variant", folder=tmp_path / "digits", precision="fp32", **small)
     assert open_bundle(tmp_path / "digits").manifest.precisions["fp32"].report["sentences"] == 3
-    assert precisions_of(made) == tuple(PRECISION_KINDS)
+    assert precisions_of(made) == DEFAULT_PRECISIONS
+
+
+def test_graphs_in_operators_for_cuda_are_exported_with_those_of_fp16_where_they_are_named(
+    checkpoint: Checkpoint, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept_any_quality(monkeypatch)
+    tokenizer, model = checkpoint.tokenizer, variant(dim=32, heads=1)
+    config = checkpoint.config.model_copy(update={"model": model})
+    made = build_model(model, tokenizer.source_vocab, tokenizer.target_vocab)
+    save_checkpoint(tmp_path / "variant", config, tokenizer, made, checkpoint.progress)
+    small = {"parity_sentences": 2, "gate_sentences": 2, "beam_size": 2, "shortlist": False}
+    verb(checkpoint=tmp_path / "variant", folder=tmp_path / "digits", precision="fp16-native", **small)
+    assert list(open_bundle(tmp_path / "digits").manifest.precisions) == ["fp32", "fp16", "fp16-native"]
 
 
 def test_heads_that_no_step_computes_are_refused_before_any_text_is_read(

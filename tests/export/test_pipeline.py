@@ -21,10 +21,12 @@ from lingon.export.gates_text import engine_search
 from lingon.export.pipeline import export_checkpoint
 from lingon.export.settings import ExportSettings, ExportTexts
 from lingon.export.shortlist import ShortlistSettings
-from lingon.serving.runtime.device import CPU, CUDA
+from lingon.serving.runtime.device import CPU, CUDA, FP16_NATIVE
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.corpus import Pair
+from lingon.training.model_settings import TransformerSettings
+from lingon.training.models.transformer import Transformer
 from lingon.training.search import SearchSettings, translate
 from tests.support.random_models import accept_any_quality, random_model, random_runner
 
@@ -151,7 +153,7 @@ def test_weights_beyond_the_range_of_a_precision_are_named(
     [
         (
             {"precisions": ("fp32", "fp8")},
-            "--precision must be some of fp32, fp32-cuda, fp16, int8, int8-native, fp32-native, got",
+            "--precision must be some of fp32, fp32-cuda, fp16, int8, int8-native, fp32-native, fp16-native, got",
         ),
         ({"shortlist": None, "shortlist_by_default": True}, "--shortlist-by-default needs --shortlist"),
         ({"beam_size": 0}, "--beam-size must be 1 to 128, got 0"),
@@ -162,7 +164,7 @@ def test_weights_beyond_the_range_of_a_precision_are_named(
         ({"gate_on": "gpu"}, "--gate-on must be auto, cpu or cuda, got gpu"),
         (
             {"precisions": ("fp32", "int8"), "gate_on": "cuda"},
-            r"--gate-on cuda needs a precision for CUDA \(fp32-cuda or fp16\), got --precision fp32,int8",
+            r"--gate-on cuda needs a precision for CUDA \(fp32-cuda or fp16 or fp16-native\), got --precision fp32,i",
         ),
     ],
 )
@@ -372,3 +374,46 @@ def test_a_near_tie_is_excused_and_any_other_difference_is_not(monkeypatch: pyte
     assert not gates_checkpoint.is_near_tie(model, runner, source, (mine, other), SearchSettings())
     monkeypatch.setattr(gates_checkpoint, "NEAR_TIE", 1e9)
     assert gates_checkpoint.is_near_tie(model, runner, source, (mine, other), SearchSettings())
+
+
+@pytest.fixture
+def for_operators(checkpoint: Checkpoint) -> Checkpoint:
+    """A checkpoint whose heads the operators for CUDA take."""
+    settings = TransformerSettings.model_validate({"preset": "tiny", "dim": 32, "heads": 1})
+    tokenizer = checkpoint.tokenizer
+    model = Transformer(settings, tokenizer.source_vocab, tokenizer.target_vocab).eval()
+    return replace(checkpoint, config=checkpoint.config.model_copy(update={"model": settings}), model=model)
+
+
+def test_graphs_in_operators_for_cuda_have_the_gate_of_fp16_where_they_cannot_run(
+    for_operators: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept_any_quality(monkeypatch)
+    lines: list[str] = []
+    settings = ExportSettings(precisions=(FP16_NATIVE,), shortlist=None, parity_sentences=2, gate_sentences=2)
+    bundle = export_checkpoint(for_operators, tmp_path / "digits", ExportTexts(pairs[:2]), settings, lines.append)
+    bundle.verify()
+    entries = bundle.manifest.precisions
+    assert list(entries) == ["fp32", "fp16", FP16_NATIVE]
+    assert (entries[FP16_NATIVE].provider, entries[FP16_NATIVE].gate) == (CUDA, NOT_ON_CUDA)
+    by_fp16 = {**entries["fp16"].report, "checked_on": CPU, "checked_by": "fp16"}
+    assert entries[FP16_NATIVE].report == by_fp16
+    assert entries[FP16_NATIVE].weights == entries["fp16"].weights
+    assert f"{FP16_NATIVE}: the results are those of fp16" in lines
+    assert not any(line.startswith(f"{FP16_NATIVE}: heads have") for line in lines)
+    graphs = {path.partition("/")[2] for path in bundle.manifest.checksums if path.startswith(f"{FP16_NATIVE}/")}
+    assert {"beam.onnx", "greedy_steps.onnx", "beam_steps.onnx"} < graphs
+
+
+def test_graphs_in_operators_for_cuda_fail_with_the_gate_of_fp16(
+    for_operators: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    monkeypatch.setitem(LOG_PROBS, "fp16", Tolerance(largest=1e-12))
+    lines: list[str] = []
+    settings = ExportSettings(
+        precisions=(FP16_NATIVE,), optional=("fp16", FP16_NATIVE), shortlist=None, parity_sentences=2, gate_sentences=2
+    )
+    bundle = export_checkpoint(for_operators, tmp_path / "digits", ExportTexts(pairs[:2]), settings, lines.append)
+    assert list(bundle.manifest.precisions) == ["fp32"]
+    assert f"{FP16_NATIVE}: fp16, which takes its place here, did not pass its gate" in "\n".join(lines)
+    assert not (bundle.folder / FP16_NATIVE).exists()

@@ -113,3 +113,11 @@ def test_doctor_names_the_instruction_set_or_says_why_there_is_none(model_folder
     assert doctor(model_folder, "") == instruction_set()
     reason = "LINGON_KERNELS is mmx, and this processor has no native operators of that name"
     assert doctor(model_folder, "mmx") == f"not usable: {reason}"
+
+
+def test_doctor_says_why_the_operators_for_cuda_cannot_run(model_folder: Path):
+    command = [sys.executable, "-m", "lingon", "doctor", model_folder]
+    without = {**os.environ, "LINGON_CUDA_DRIVER": "/nowhere"}
+    ran = subprocess.run(command, cwd=ROOT, env=without, capture_output=True, text=True, check=True)
+    (line,) = re.findall(r"^native operators for CUDA: (.*)$", ran.stdout, re.MULTILINE)
+    assert line == "not usable: there is no NVIDIA driver (/nowhere is not found)"

@@ -1,4 +1,7 @@
-"""The script that compiles the native operators: which compiler, which flags, when, and what it says if it cannot."""
+"""The script that compiles the native operators: which compiler, which flags, when, and what it says if it cannot.
+
+It makes two libraries, one for the CPU and one for cards.
+"""
 
 from __future__ import annotations
 
@@ -11,7 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from kernels.build import FLAGS, INSTRUCTION_SETS, find_compiler, units
+from kernels.build import CARD_LIBRARY, FLAGS, INSTRUCTION_SETS, build, find_compiler, units
 from tests.support.repository import ROOT
 
 FAKE = """#!/bin/sh
@@ -25,11 +28,13 @@ printf '\\177ELF\\2\\1\\1\\0\\0\\0\\0\\0\\0\\0\\0\\0\\3\\0\\{number:o}\\0' > "$2
 
 MACHINES = {"x86_64": 62, "aarch64": 183}
 SOURCES = {path.stem for path in (ROOT / "kernels").glob("*.cpp")} - {"isa"}
+FOR_CARDS = {f"card/{path.stem}" for path in (ROOT / "kernels" / "card").glob("*.cpp")}
+TWICE = {"registration"}  # it is compiled for either library
 
 
 def objects(machine: str) -> set[str]:
-    """The objects of a library: one for each source, and one for each instruction set of the processor."""
-    return SOURCES | set(INSTRUCTION_SETS[machine])
+    """The objects of both libraries: one for each source, and one for each instruction set of the processor."""
+    return SOURCES | set(INSTRUCTION_SETS[machine]) | FOR_CARDS
 
 
 class Checkout:
@@ -38,6 +43,7 @@ class Checkout:
     def __init__(self, folder: Path) -> None:
         self.tree, self.log, self.bin = folder / "tree", folder / "log", folder / "bin"
         self.library = self.tree / "lingon" / "serving" / "runtime" / "lingon_kernels.so"
+        self.card_library = self.library.with_name("lingon_card.so")
         shutil.copytree(ROOT / "kernels", self.tree / "kernels")
         self.bin.mkdir()
         self.compiler("c++")
@@ -63,7 +69,14 @@ class Checkout:
     def flags(self) -> dict[str, set[str]]:
         """The flags of each object that was compiled since the last time, and its source."""
         compiled = [re.search(r"(.*) -c (\S+) -o \S+/(\w+)\.o$", line) for line in self.commands()]
-        return {found[3]: {*found[1].split(), Path(found[2]).name} for found in compiled if found}
+        return {
+            ("card/" if Path(found[2]).parent.name == "card" else "") + found[3]: {
+                *found[1].split(),
+                Path(found[2]).name,
+            }
+            for found in compiled
+            if found
+        }
 
 
 @pytest.fixture
@@ -103,7 +116,7 @@ def test_each_instruction_set_is_compiled_with_its_flags_and_the_rest_without(ch
     assert set(found) == objects(machine)
     for name, flags in found.items():
         wanted = INSTRUCTION_SETS[machine].get(name)
-        assert {*FLAGS, "-O3", f"{name}.cpp" if wanted is None else "isa.cpp"} <= flags
+        assert {*FLAGS, "-O3", f"{Path(name).name}.cpp" if wanted is None else "isa.cpp"} <= flags
         assert {flag for flag in flags if flag.startswith("-m")} == set(wanted or ())
         own = {f"-DLINGON_ISA={name}", f"-DLINGON_{name.upper()}"}
         assert {flag for flag in flags if flag.startswith("-D")} == (set() if wanted is None else own)
@@ -111,18 +124,29 @@ def test_each_instruction_set_is_compiled_with_its_flags_and_the_rest_without(ch
 
 def test_it_compiles_again_only_if_a_source_is_newer_or_the_processor_another(checkout: Checkout):
     assert checkout.build().stdout.startswith("lingon: compiled the native operators in ")
-    assert len(checkout.commands()) == len(objects("x86_64")) + 1
+    assert len(checkout.commands()) == len(objects("x86_64")) + len(TWICE) + 2
     ran = checkout.build()
     assert (ran.returncode, ran.stdout, checkout.commands()) == (0, "", [])
     newer = checkout.library.stat().st_mtime + 1
     os.utime(checkout.tree / "kernels" / "tiles.h", (newer, newer))
     checkout.build()
     assert set(checkout.flags()) == objects("x86_64")
-    os.utime(checkout.library, (newer + 1, newer + 1))
+    for library in (checkout.library, checkout.card_library):
+        os.utime(library, (newer + 1, newer + 1))
     checkout.compiler("cross", "aarch64")
     checkout.build(cxx="cross")
     assert set(checkout.flags()) == objects("aarch64")
     assert checkout.library.read_bytes()[18] == MACHINES["aarch64"]
+    assert checkout.card_library.read_bytes()[18] == MACHINES["aarch64"]
+
+
+def test_a_change_of_the_operators_for_cards_compiles_those_for_the_cpu_no_second_time(checkout: Checkout):
+    checkout.build()
+    checkout.commands()
+    newer = checkout.card_library.stat().st_mtime + 1
+    os.utime(checkout.tree / "kernels" / "card" / "launch.h", (newer, newer))
+    checkout.build()
+    assert set(checkout.flags()) == FOR_CARDS | TWICE
 
 
 def test_a_source_that_does_not_compile_is_named_and_the_library_stays(checkout: Checkout):
@@ -136,17 +160,21 @@ def test_a_source_that_does_not_compile_is_named_and_the_library_stays(checkout:
     last = f"lingon: error: kernels/isa.cpp does not compile with c++ {flags}"
     assert ran.stderr.splitlines() == ["an error of the compiler", last]
     assert checkout.library.read_bytes() == before
-    assert [path.name for path in checkout.library.parent.iterdir()] == [checkout.library.name]
+    left = sorted(path.name for path in checkout.library.parent.iterdir())
+    assert left == [checkout.card_library.name, checkout.library.name]
 
 
 def test_the_c_plus_plus_library_is_linked_in_if_its_archive_is_there(checkout: Checkout):
     checkout.build()
-    assert checkout.commands()[-1].endswith(" -static-libstdc++")
+    assert sum(line.endswith(" -static-libstdc++") for line in checkout.commands()) == 2
     checkout.library.unlink()
+    checkout.card_library.unlink()
     checkout.compiler("c++", broken="-static-libstdc++")
     ran = checkout.build()
     assert (ran.returncode, ran.stderr) == (0, "")
     assert not checkout.commands()[-1].endswith("-static-libstdc++")
+    assert checkout.library.exists()
+    assert checkout.card_library.exists()
 
 
 def test_a_library_with_sanitizers_is_another_file(checkout: Checkout):
@@ -155,6 +183,7 @@ def test_a_library_with_sanitizers_is_another_file(checkout: Checkout):
     commands = checkout.commands()
     assert all("-fsanitize=address,undefined" in line and "-O3" not in line for line in commands)
     assert output.exists()
+    assert output.with_name(checkout.card_library.name).exists()
     assert not checkout.library.exists()
 
 
@@ -165,18 +194,23 @@ def symbols(*arguments: object) -> list[str]:
 
 
 @pytest.mark.native
-def test_the_library_shows_its_entries_alone(native_library: Path):
+def test_a_library_shows_its_entries_alone(native_library: Path):
     """Templates of the C++ library that it contains could else take the place of those of another library."""
     expected = ["RegisterCustomOps", "lingon_kernels_name", "lingon_kernels_use_helpers"]
     assert sorted(symbols("--dynamic", native_library)) == expected
+    build(CARD_LIBRARY, card=True)
+    entries = ["lingon_card_add_kernel", "lingon_card_clear", "lingon_card_error"]
+    expected = ["RegisterCardOpsOnCpu", "RegisterCustomOps", *entries]
+    assert sorted(symbols("--dynamic", CARD_LIBRARY)) == expected
 
 
 @pytest.mark.native
 def test_a_library_is_linked_in_a_folder_of_any_name(tmp_path: Path):
     tree = Checkout(tmp_path / "a, b").tree
     code = (
-        "import subprocess; from kernels.build import LINK, find_compiler\n"
-        "subprocess.run([*find_compiler(), *LINK, '-x', 'c++', '/dev/null', '-o', 'made.so'], check=True)"
+        "import subprocess; from kernels.build import FOLDER, LINK, exports, find_compiler\n"
+        "flags = [*LINK, *exports(FOLDER / 'exports.map')]\n"
+        "subprocess.run([*find_compiler(), *flags, '-x', 'c++', '/dev/null', '-o', 'made.so'], check=True)"
     )
     subprocess.run([sys.executable, "-c", code], cwd=tree, check=True)
     assert (tree / "made.so").is_file()

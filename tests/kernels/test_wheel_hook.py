@@ -32,3 +32,11 @@ def test_the_platform_is_the_newest_glibc_that_is_needed_unless_other_libraries_
     tmp_path: Path, machine: int, names: list[str], platform: str
 ):
     assert platform_of(library(tmp_path, machine, *names)) == platform
+
+
+def test_the_newest_glibc_of_several_libraries_counts(tmp_path: Path):
+    names = {"first": "GLIBC_2.17", "second": "GLIBC_2.34"}
+    for folder in names:
+        (tmp_path / folder).mkdir()
+    libraries = [library(tmp_path / folder, X86_64, "libc.so.6", needed) for folder, needed in names.items()]
+    assert platform_of(*libraries) == "manylinux_2_34_x86_64"

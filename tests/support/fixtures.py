@@ -15,6 +15,8 @@ import pytest
 
 from kernels.build import LIBRARY, build
 from lingon.serving.runtime.device import library
+from tests.support.card_kernels import Interpreter
+from tests.support.card_kernels import interpreter as started_interpreter
 from tests.support.pages import blocks, session
 from tests.support.repository import ROOT
 
@@ -142,3 +144,10 @@ def follow_page(tmp_path_factory: pytest.TempPathFactory) -> FollowPage:
         return folders[page]
 
     return follow
+
+
+@pytest.fixture(scope="session")
+def interpreter() -> Iterator[Interpreter]:
+    """Triton's interpreter, in a process of its own."""
+    with started_interpreter() as found:
+        yield found

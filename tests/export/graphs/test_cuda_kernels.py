@@ -12,10 +12,11 @@ import pytest
 from onnx import TensorProto, shape_inference
 
 from lingon.bundle import names
+from lingon.export.graphs.onnx_writer import KERNELS as OWN
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import PRECISION_KINDS, build
 from lingon.export.graphs.transformer import TransformerGraphs, states
-from lingon.serving.runtime.device import CUDA, FP32_ON_CUDA
+from lingon.serving.runtime.device import CUDA, FP16_NATIVE, FP32_ON_CUDA
 from tests.support.random_models import random_model
 
 HALF, FLOAT, INT32, INT64, BOOL = (
@@ -80,9 +81,26 @@ SETTINGS = [
 ]
 
 
-PRECISIONS = [name for name, kind in PRECISION_KINDS.items() if kind.provider == CUDA]
+CARD_OPERATORS = {
+    *("Embed", "FloatLinear", "StepAttention", "CrossAttention", "SelfAttention", "PlaceMemory"),
+    *("Choose", "ChooseWithLogits", "GreedyStep", "BeamStep"),
+}
+"""Our own operators that have a kernel on CUDA. The graph of beam search runs on the CPU."""
+
+CARD_SIZES: dict[str, object] = {"dim": 64, "heads": 2}  # heads of 32 dimensions
+CARD_SETTINGS: list[dict[str, object]] = [
+    {},
+    {"norm": "pre", "activation": "gelu"},
+    {"activation": "silu", "positions": "learned", "tie": "none"},
+    {"norm": "pre", "norm_kind": "rms", "gated": True, "activation": "gelu-tanh"},
+    {"norm": "both", "query_norm": True, "embedding_norm": True},
+]
+
+PRECISIONS = [name for name, kind in PRECISION_KINDS.items() if kind.provider == CUDA and not kind.native]
 grids = pytest.mark.parametrize(
-    ("precision", "settings"), [(name, settings) for name in PRECISIONS for settings in SETTINGS]
+    ("precision", "settings"),
+    [(name, settings) for name in PRECISIONS for settings in SETTINGS]
+    + [(FP16_NATIVE, {**CARD_SIZES, **settings}) for settings in CARD_SETTINGS],
 )
 
 
@@ -106,6 +124,9 @@ def test_every_node_has_a_kernel_on_cuda(precision: str, settings: dict[str, obj
     for name, graph in graphs(precision, **settings).items():
         types = types_of(graph)
         for node in graph.node:
+            if node.domain == OWN:
+                assert node.op_type in CARD_OPERATORS, (name, node.name)
+                continue
             assert node.op_type in KERNELS, (name, node.name)
             value = node.input[1 if node.op_type == "Where" else 0]
             if value in types:  # types after operators of other domains are not inferred

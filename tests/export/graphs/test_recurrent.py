@@ -14,7 +14,7 @@ import pytest
 from lingon.bundle import names
 from lingon.export.gates_checkpoint import check_attention, check_emulation, check_tensors, draw_grid
 from lingon.export.graphs.onnx_writer import WeightFiles
-from lingon.export.graphs.precisions import PRECISION_KINDS, build, states_of
+from lingon.export.graphs.precisions import DEFAULT_PRECISIONS, build, states_of
 from lingon.serving.runtime.onnx_runner import OnnxRunner
 from tests.support.random_models import (
     KINDS,
@@ -55,7 +55,7 @@ def test_graphs_compute_the_outputs_and_the_attention_of_the_model(name: str, pr
 
 
 @pytest.mark.parametrize("name", VARIANTS)
-@pytest.mark.parametrize("precision", PRECISION_KINDS)
+@pytest.mark.parametrize("precision", DEFAULT_PRECISIONS)
 def test_graphs_of_a_variant_compute_the_outputs_and_the_attention_of_the_model(name: str, precision: str) -> None:
     runner, grid = recurrent_runner(name, precision), recurrent_grid(name)
     steps = check_tensors(runner, precision, grid)

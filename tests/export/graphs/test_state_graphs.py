@@ -13,9 +13,9 @@ import pytest
 from lingon.bundle import names
 from lingon.bundle.manifest import State
 from lingon.export.graphs.onnx_writer import WeightFiles
-from lingon.export.graphs.precisions import PRECISION_KINDS, build
+from lingon.export.graphs.precisions import build
 from lingon.export.graphs.state_graphs import state_graphs
-from lingon.serving.runtime.device import CPU, CUDA
+from lingon.serving.runtime.device import CPU, FP32_ON_CUDA
 from lingon.serving.runtime.device_buffers import Device, bind_in_place
 from tests.support.random_models import random_model
 
@@ -99,7 +99,7 @@ def test_blocks_that_do_not_divide_an_entry_are_refused(block: int) -> None:
         array.in_blocks(np.int64, block)
 
 
-@pytest.mark.parametrize("precision", [name for name, kind in PRECISION_KINDS.items() if kind.provider == CUDA])
+@pytest.mark.parametrize("precision", ["fp16", FP32_ON_CUDA])
 @pytest.mark.parametrize("settings", [{}, {"decoder_cell": "ssru"}, {"score": "additive"}])
 def test_no_thread_of_a_card_copies_more_than_a_block(precision: str, settings: dict[str, Any]) -> None:
     """A thread of ScatterND copies what one entry of the indices names, one value after the other."""

@@ -14,7 +14,16 @@ from lingon.errors import DeviceError
 from lingon.serving.models.registry import ModelRegistry
 from lingon.serving.observability.metrics import Metrics
 from lingon.serving.runtime import device as device_module
-from lingon.serving.runtime.device import CPU, CUDA, choose_device, expects_cuda, has_card, has_fallen_back
+from lingon.serving.runtime.device import (
+    CPU,
+    CUDA,
+    FP16_NATIVE,
+    choose_device,
+    expects_cuda,
+    has_card,
+    has_fallen_back,
+    native_left_out,
+)
 from lingon.serving.settings import Settings
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support import echo_engine, shipped_model
@@ -85,6 +94,28 @@ def test_fp32_on_cuda_that_is_missing_is_named_with_what_the_bundle_has(
     has = r"it has fp32 \(CPUExecutionProvider\), fp16 \(CUDAExecutionProvider\)"
     with pytest.raises(DeviceError, match=f"tiny/1 has no fp32-cuda for CUDAExecutionProvider; {has}"):
         choose_device(bundle_for_cuda(tmp_path, ["fp16"]), "cuda", "fp32")
+
+
+@pytest.mark.parametrize(
+    ("card", "kernels", "reason"),
+    [(None, None, None), ("no library", None, "no library"), (None, "no compiler", "no compiler")],
+)
+def test_graphs_in_operators_for_cuda_serve_where_their_libraries_are_and_fp16_elsewhere(
+    card: str | None, kernels: str | None, reason: str | None, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+):
+    """Beam search needs the operators for the CPU as well."""
+    monkeypatch.setattr(device_module, "cuda_missing", lambda: None)
+    monkeypatch.setattr(device_module, "card_missing", lambda: card)
+    monkeypatch.setattr(device_module, "kernels_missing", lambda: kernels)
+    bundle = bundle_for_cuda(tmp_path, ["fp32-cuda", "fp16", FP16_NATIVE])
+    choice = choose_device(bundle)
+    assert choice == (CUDA, "fp16" if reason else FP16_NATIVE)
+    assert native_left_out(bundle, choice) == reason
+    assert choose_device(bundle, native=False) == (CUDA, "fp16")
+    assert choose_device(bundle, precision="fp16") == (CUDA, "fp16")
+    if reason:
+        with pytest.raises(DeviceError, match=f"^precision fp16-native: {reason}$"):
+            choose_device(bundle, precision=FP16_NATIVE)
 
 
 def test_without_cuda_its_fp32_is_an_error_and_no_fallback(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
