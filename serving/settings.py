@@ -347,9 +347,11 @@ CLIENT_VARIABLES = {
     "LINGON_API_KEY_FILE",
     "LINGON_INSECURE",
     "LINGON_KERNELS",
+    "LINGON_CUDA_DRIVER",
 }
-"""Variables that are not settings of a server: the path of its TOML file, the options of clients, and the instruction
-set of the native operators, which their library reads."""
+"""Variables that are not settings of a server: the path of its TOML file, the options of clients, and what the native
+operators read, which are their instruction set and the path of the driver of cards.
+"""
 
 _LINK = re.compile(r"LINGON_(\w+_)?(SERVICE_HOST|SERVICE_PORT(_\w+)?|PORT_\d+_(TCP|UDP|SCTP)_(PROTO|PORT|ADDR))")
 _LINK_TO_PORT = re.compile(r"LINGON_(\w+_)?PORT(_\d+_(TCP|UDP|SCTP))?=(tcp|udp|sctp)://\S+")

@@ -22,6 +22,9 @@ pytest_plugins = ["tests.support.fixtures"]
 # small, and several threads of a product spend more time waiting for each other than computing if the cores are busy.
 os.environ["OMP_NUM_THREADS"] = "1"
 
+# Triton reads this when it is first imported, which transformers does too. The tests of compilation take it away again.
+os.environ["TRITON_INTERPRET"] = "1"
+
 # There is no time limit for an example, because a busy machine delays any of them. The examples are the same in every
 # run: new ones are tried only with TEST_SCALE=full, which has time for many.
 settings.register_profile("lingon", deadline=None, derandomize=not FULL)
