@@ -336,8 +336,8 @@ def gpu(
     engine: Annotated[
         list[str] | None,
         typer.Option(
-            help="lingon, lingon-cuda-graphs, transformers, transformers-static, torch-graph or ctranslate2; may be "
-            "repeated. (default: all)"
+            help="lingon, lingon-native (fp16-native), lingon-cuda-graphs (fp16), transformers, transformers-static, "
+            "torch-graph or ctranslate2; may be repeated. (default: all)"
         ),
     ] = None,
     batch: Annotated[
@@ -347,6 +347,13 @@ def gpu(
     device: Annotated[str, typer.Option(help="cuda, or cpu to rehearse the run.")] = "cuda",
     runs: Annotated[int, typer.Option(help="Measured runs of each engine in each cell.")] = 5,
     slow: Annotated[float, typer.Option(help="Seconds: an engine whose run takes longer gets at most 3 runs.")] = 10.0,
+    operators: Annotated[
+        str,
+        typer.Option(
+            help="To rehearse fp16-native with --device cpu --quick: the Python module that emulates the operators for "
+            "CUDA. (default: none, and fp16-native is left out there)"
+        ),
+    ] = "",
     results: Results = None,
     cache: Cache = CACHE,
     quick: Annotated[
@@ -354,7 +361,10 @@ def gpu(
     ] = False,
     resume: Resume = False,
 ) -> None:
-    """Measure decoding on a card: Lingon, transformers, a bare PyTorch loop and CTranslate2, and the lower bound."""
+    """Measure decoding on a card: Lingon, transformers, a bare PyTorch loop and CTranslate2, and the lower bound.
+
+    Each cell is split into encoder, decoder steps and host, and the kernels of a step are counted.
+    """
     from lingon.bench.gpu import GpuOptions, run
 
     options = GpuOptions(
@@ -367,6 +377,7 @@ def gpu(
         runs=runs,
         slow=slow,
         quick=quick,
+        operators=operators,
     )
     run(options, results_folder(results, quick=quick), cache.expanduser(), resume=resume)
 

@@ -57,6 +57,7 @@ def floor_of(
     model: MultiplyAdds, layers: int, counts: DecodingCounts, beam_size: int, peaks: DevicePeaks, precision: str
 ) -> Floor:
     """Return the floor of a cell. layers: of the decoder."""
+    precision = precision.removesuffix("-native")
     size, gemm = BYTES[precision], peaks.gemm[precision]
     weights = model.decoder + model.dim * model.vocab
     # A key or a value takes part in one multiply-add for each row, so that these count the elements, too.

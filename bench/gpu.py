@@ -1,9 +1,15 @@
-"""`lingon bench gpu`: its plan, engines of which some may be missing, the rounds, and the tables."""
+"""`lingon bench gpu`: its plan, engines of which some may be missing, the rounds, and the tables.
+
+Every cell is measured three times over: its time, in rounds of all engines; its parts, in further rounds in which the
+host waits for the device after each part; and the kernels of a step, after all cells, because a profiler slows what
+follows it. See lingon.bench.engines.parts.
+"""
 
 from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Sequence
+from contextlib import suppress
 from dataclasses import asdict, dataclass, replace
 from functools import partial
 from itertools import product
@@ -16,27 +22,40 @@ from lingon.bench.decode import Rounds, TimedRuns, causes_of, measure_rounds, ro
 from lingon.bench.device_roofline import DevicePeaks, floor_of, measure_device_peaks, peaks_of
 from lingon.bench.engines.agreement import OutputComparison
 from lingon.bench.engines.base import Cell, Setting
+from lingon.bench.engines.parts import ENCODER, STEPS
 from lingon.bench.engines.worker import (
     CTRANSLATE2,
     LINGON,
     LINGON_GRAPHS,
+    LINGON_NATIVE,
+    OF_LINGON,
     TORCH_GRAPH,
     TRANSFORMERS,
     TRANSFORMERS_STATIC,
     Engines,
     EngineSetting,
+    LoadedEngine,
+    parts_of,
+    step_kernels_of,
 )
 from lingon.bench.options import check_choice
 from lingon.bench.results_file import ResumeFile, Row, new_table, save, terminal
 from lingon.bench.roofline import count_decoding, multiply_adds_of
-from lingon.bench.synthetic import SHAPES, TINY_SHAPES, forced_workloads
+from lingon.bench.synthetic import (
+    EMULATED_SHAPES,
+    EMULATED_TOKENS,
+    SHAPES,
+    TARGET_TOKENS,
+    TINY_SHAPES,
+    forced_workloads,
+)
 from lingon.bench.workloads import Workload
 from lingon.bundle.store import open_bundle
-from lingon.errors import DeviceError
+from lingon.errors import DeviceError, LingonError, SettingsError
 from lingon.machine import usable_cores
 from lingon.serving.runtime.device import CPU, CUDA, cuda_missing
 
-ENGINES = (LINGON, LINGON_GRAPHS, TRANSFORMERS, TRANSFORMERS_STATIC, TORCH_GRAPH, CTRANSLATE2)
+ENGINES = (LINGON, LINGON_NATIVE, LINGON_GRAPHS, TRANSFORMERS, TRANSFORMERS_STATIC, TORCH_GRAPH, CTRANSLATE2)
 DEVICES = ("cuda", "cpu")
 BATCHES = (1, 8, 64, 256)
 BEAM_SIZES = (1, 4)
@@ -56,6 +75,7 @@ class GpuOptions:
     runs: int = 5
     slow: float = 10.0  # seconds
     quick: bool = False
+    operators: str = ""  # of a rehearsal: the module that emulates the operators of fp16-native
 
     def __post_init__(self) -> None:
         choices: dict[str, tuple[tuple[Any, ...], tuple[Any, ...]]] = {
@@ -68,6 +88,8 @@ class GpuOptions:
         }
         for option, (values, offered) in choices.items():
             check_choice(option, values, offered)
+        if self.operators and not (self.quick and self.device == "cpu"):
+            raise SettingsError("--operators is for a rehearsal with --device cpu and --quick")
 
     @property
     def largest(self) -> int:
@@ -83,18 +105,22 @@ def engine_settings(options: GpuOptions, cores: int) -> list[EngineSetting]:
     """Return the engines in the setting that each is measured in.
 
     On the CPU, which has few kernels for it, only Lingon computes in half precision, because it has no other graphs
-    for a card.
+    for a card. Without emulated operators it leaves fp16-native out there.
     """
     found = []
     for engine in options.engines or ENGINES:
-        half = options.device == "cuda" or engine in (LINGON, LINGON_GRAPHS)
+        half = options.device == "cuda" or engine in OF_LINGON
+        native = engine == LINGON_NATIVE
+        if native and options.device == "cpu" and not options.operators:
+            continue
         setting = Setting(
-            precision="fp16" if half else "fp32",
+            precision="fp16-native" if native else "fp16" if half else "fp32",
             workers=1,
             threads=cores,
             device="cuda" if options.device == "cuda" else "cpu",
-            cuda_graphs=engine == LINGON_GRAPHS,
+            cuda_graphs=engine in (LINGON_GRAPHS, LINGON_NATIVE),
             static_cache=engine == TRANSFORMERS_STATIC,
+            operators=options.operators if native else "",
         )
         found.append(EngineSetting(engine, setting))
     return found
@@ -146,10 +172,11 @@ class GpuBenchmark:
         rows: list[Row] = []
         with Engines(bundle, settings, self.cache, self.show) as engines:
             model = _ModelRun(self, engines)
-            for workload in workloads:
-                for cell in cells_of(workload, self.options):
-                    rows += model.rows(workload, cell)
-        return rows
+            cells = [(workload, cell) for workload in workloads for cell in cells_of(workload, self.options)]
+            for workload, cell in cells:
+                rows += model.rows(workload, cell)
+            kernels = [found for workload, cell in cells for found in model.kernels(workload, cell)]
+        return [row | columns for row, columns in zip(rows, kernels, strict=True)]
 
 
 class _ModelRun:
@@ -169,18 +196,51 @@ class _ModelRun:
         self._benchmark.write(f"{title(cell)}, ms: {', '.join(times)}")
         return rows
 
+    def kernels(self, workload: Workload, cell: Cell) -> list[Row]:
+        """Return the columns of the kernels of a step for each row of a cell, from the resume file or counted now.
+
+        Cells with mixed lengths have none, because no two runs of theirs differ in their steps alone.
+        """
+        if not workload.exact_length:
+            return [{}] * len(self._engines.settings)
+        sources = sources_of(workload, cell)
+        found: list[Row] = self._benchmark.resume_file.record(
+            f"kernels {cell.key}", lambda: self._count_kernels(cell, sources)
+        )
+        return found
+
+    def _count_kernels(self, cell: Cell, sources: Sequence[Sequence[int]]) -> list[Row]:
+        self._benchmark.show(f"{title(cell)}: the kernels of a step")
+        usable, _ = self._engines.measures(cell, sources)
+        return [
+            _kernel_columns(self._engines.loaded[each], cell, len(sources)) if each in usable else {}
+            for each in self._engines.settings
+        ]
+
     def _measure(self, cell: Cell, sources: Sequence[Sequence[int]]) -> list[Row]:
         measures, reasons = self._engines.measures(cell, sources)
         timed = measure_rounds(
             measures, self._benchmark.rounds, lambda step: self._benchmark.show(f"{title(cell)}: {step}")
         )
+        parts = self._measure_parts(list(timed), cell, len(sources))
         by_name = {each.engine: found for each, found in timed.items()}
         return [
-            self._row(each, cell, sources, timed[each], by_name)
+            self._row(each, cell, sources, timed[each], by_name) | parts[each]
             if each in timed
             else missing_row(each, cell, reasons[each])
             for each in self._engines.settings
         ]
+
+    def _measure_parts(self, settings: Sequence[EngineSetting], cell: Cell, count: int) -> dict[EngineSetting, Row]:
+        """Return the columns of the parts of each engine: those of the round of median length."""
+        self._benchmark.show(f"{title(cell)}: encoder, steps and host")
+        found: dict[EngineSetting, list[dict[str, float]]] = {each: [] for each in settings}
+        for _ in range(min(self._benchmark.rounds.runs, PART_ROUNDS)):
+            for each in settings:
+                with suppress(LingonError):  # the times of the cell are kept, and the next cell loads the engine again
+                    if (parts := parts_of(self._engines.loaded[each], cell, count)) is not None:
+                        found[each].append(parts)
+        return {each: _part_columns(rounds) for each, rounds in found.items()}
 
     def _row(
         self,
@@ -194,8 +254,9 @@ class _ModelRun:
         row = row_of(engine_setting.engine, engine_setting, cell, timed)
         counts = count_decoding(sources, timed.outputs, cell, self._model.vocab)
         floor = floor_of(self._model, self._layers, counts, cell.beam_size, self._benchmark.peaks, precision)
-        ours = by_name[LINGON].outputs if LINGON in by_name else None
-        theirs = by_name.get(TRANSFORMERS)
+        reference = next((name for name in (LINGON, LINGON_GRAPHS) if name in by_name), None)
+        ours = by_name[reference].outputs if reference else None
+        theirs, loop = by_name.get(TRANSFORMERS), by_name.get(TORCH_GRAPH)
         return {
             **row,
             "device": engine_setting.setting.device,
@@ -203,13 +264,44 @@ class _ModelRun:
             "steps": counts.steps,
             "ms_per_step": round(row["median_ms"] / counts.steps, 4),
             "ratio_to_transformers": round(speedup(theirs.runs_ms, timed.runs_ms), 3) if theirs else None,
+            "ratio_to_torch_graph": round(speedup(loop.runs_ms, timed.runs_ms), 3) if loop else None,
             "floor_ms": round(floor.total, 4),
             "floor_parts_ms": {name: round(value, 4) for name, value in asdict(floor).items()},
             "fraction_of_floor": round(floor.total / row["median_ms"], 4),
+            "reference": reference,
             **self._comparison.columns(cell, sources, ours, timed.outputs, explain=True),
             **engine.columns(),
             "reason": None,
         }
+
+
+PART_ROUNDS = 3  # rounds in which the parts of a cell are timed
+
+
+def _part_columns(rounds: Sequence[dict[str, float]]) -> Row:
+    """Return the columns of the round of median length; each is None if there is none."""
+    if not rounds:
+        return dict.fromkeys(("parts_ms", "encoder_ms", "steps_ms", "host_ms"))
+    found = sorted(rounds, key=lambda each: each["whole"])[len(rounds) // 2]
+    host = found["whole"] - found[ENCODER] - found[STEPS]
+    values = {"parts_ms": found["whole"], "encoder_ms": found[ENCODER], "steps_ms": found[STEPS], "host_ms": host}
+    return {name: round(value, 3) for name, value in values.items()}
+
+
+def _kernel_columns(engine: LoadedEngine, cell: Cell, count: int) -> Row:
+    """Return the columns of the kernels of a step: how many, their microseconds, and each by name."""
+    try:
+        found = step_kernels_of(engine, cell, count)
+    except LingonError as error:  # the process has ended; the times of its cells are kept
+        found = str(error)
+    if isinstance(found, str):
+        return {"kernels_a_step": None, "kernels_reason": found}
+    by_time = sorted(found.items(), key=lambda item: item[1], reverse=True)
+    return {
+        "kernels_a_step": round(sum(times for times, _ in found.values()), 1),
+        "kernels_us_a_step": round(sum(microseconds for _, microseconds in found.values()), 1),
+        "kernels": {name: [round(times, 2), round(microseconds, 2)] for name, (times, microseconds) in by_time},
+    }
 
 
 def missing_row(engine_setting: EngineSetting, cell: Cell, reason: str) -> Row:
@@ -234,8 +326,12 @@ def measured(rows: Sequence[Row]) -> list[Row]:
 
 def table_of(workload: str, rows: Sequence[Row]) -> Table:
     """Return the table of one workload: a row for each engine in each cell."""
-    title = f"{workload}: medians; the floor is a lower bound, in ms a step"
-    heads = ("tokens/s", "ms a step", "to transformers", "floor", "% of floor", "% same as lingon")
+    title = (
+        f"{workload}: medians in ms, and how many times faster than torch-graph and transformers; encoder, steps and"
+        " host of further rounds; kernels of a step; the floor is a lower bound; outputs that are those of lingon"
+    )
+    times = ("tokens/s", "ms", "encoder", "steps", "host", "kernels", "to loop", "to transf.")
+    heads = (*times, "floor", "% of floor", "% same")
     table = new_table(("beam", "batch", "engine"), heads, title=title, title_justify="left")
     cell = None
     for row in rows:
@@ -248,29 +344,36 @@ def table_of(workload: str, rows: Sequence[Row]) -> Table:
 def _values(row: Row) -> list[str]:
     if row["reason"] is not None:
         return ["-"]
-    ratio, same = row["ratio_to_transformers"], row["agreement"]
+    same, parts = row["agreement"], (row.get(f"{part}_ms") for part in ("encoder", "steps", "host"))
     return [
         f"{row['tokens_per_s']:,.0f}",
-        f"{row['ms_per_step']:.3g}",
-        "" if ratio is None else f"{ratio:.2f}x",
-        f"{row['floor_ms'] / row['steps']:.3g}",
+        f"{row['median_ms']:.2f}",
+        *("" if part is None else f"{part:.2f}" for part in parts),
+        "" if row.get("kernels_a_step") is None else f"{row['kernels_a_step']:.0f}",
+        *(
+            "" if row[name] is None else f"{row[name]:.2f}x"
+            for name in ("ratio_to_torch_graph", "ratio_to_transformers")
+        ),
+        f"{row['floor_ms']:.3g}",
         f"{100 * row['fraction_of_floor']:.1f}",
         "" if same is None else f"{100 * same:.1f}",
     ]
 
 
 def lines_of(rows: Sequence[Row]) -> list[str]:
-    """Return the missing cells of each engine and reason, and the agreement of each engine with Lingon."""
+    """Return the missing cells of each engine and reason, and the agreement of each engine with Lingon.
+
+    Lingon's own reference is that of its standard graphs, see the column reference.
+    """
     missing = Counter((row["engine"], row["reason"]) for row in rows if row["reason"] is not None)
     lines = [f"{engine} is missing in {count} cells: {reason}" for (engine, reason), count in missing.items()]
-    compared = [row for row in measured(rows) if row["agreement"] is not None and row["engine"] != LINGON]
+    compared = [row for row in measured(rows) if row["agreement"] is not None and row["engine"] != row["reference"]]
     for engine in dict.fromkeys(row["engine"] for row in compared):
         own = [row for row in compared if row["engine"] == engine]
         sentences = sum(row["sentences"] for row in own)
         same = sum(row["sentences"] * row["agreement"] for row in own) / sentences
-        lines.append(
-            f"{engine}: {same:.2%} of {sentences} outputs are those of {LINGON} (differences: {causes_of(own)})"
-        )
+        reference, causes = own[0]["reference"], causes_of(own)
+        lines.append(f"{engine}: {same:.2%} of {sentences} outputs are those of {reference} (differences: {causes})")
     return lines
 
 
@@ -282,7 +385,7 @@ def run(options: GpuOptions, results: Path, cache: Path, *, resume: bool) -> Non
     if options.device == "cuda" and (missing := cuda_missing()):
         raise DeviceError(f"--device cuda: {missing}")
     if options.quick:
-        options = replace(options, batches=options.batches or (1, 8), runs=2)
+        options = replace(options, batches=options.batches or (1, 8), runs=1 if options.operators else 2)
     console = terminal()
     resume_file = ResumeFile.of(cache / "gpu.part.jsonl", asdict(options), resume=resume)
     with console.status("measuring the peaks of the device") as status:
@@ -314,7 +417,8 @@ def run(options: GpuOptions, results: Path, cache: Path, *, resume: bool) -> Non
 
 def _workloads(name: str, options: GpuOptions, cache: Path) -> list[Workload]:
     """Return the selected workloads of a model."""
-    shape = {**SHAPES, **TINY_SHAPES}[name]
+    shape = (EMULATED_SHAPES if options.operators else {**SHAPES, **TINY_SHAPES})[name]
     provider = CUDA if options.device == "cuda" else CPU
-    found = forced_workloads(cache, name, shape, provider, options.largest)
+    tokens = EMULATED_TOKENS if options.operators else TARGET_TOKENS
+    found = forced_workloads(cache, name, shape, provider, options.largest, tokens)
     return [workload for workload in found if options.includes(workload)]

@@ -27,7 +27,7 @@ from lingon.bundle.store import Bundle, is_bundle, open_bundle, write_bundle
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import PRECISION_KINDS, build, precisions_of, weight_files
 from lingon.export.graphs.transformer import states
-from lingon.serving.runtime.device import FP16_NATIVE
+from lingon.serving.runtime.device import CPU, FP16_NATIVE
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import BOS, EOS, FORBIDDEN, PAD, UNK
 from lingon.training.batches import pad
@@ -77,6 +77,10 @@ SHAPES = {"base": Shape(), "big": Shape(dim=1024, heads=16, ffn=4096)}
 
 TINY_SHAPES = {"tiny": Shape(layers=2, dim=128, heads=2, ffn=256, vocab=1000)}
 """The shapes of a quick run. The heads have the size of the heads in SHAPES."""
+
+EMULATED_SHAPES = {"tiny": Shape(layers=1, dim=32, heads=1, ffn=32, vocab=200)}
+EMULATED_TOKENS = 8  # target tokens
+"""Of a quick run with emulated operators for CUDA: Triton's interpreter takes 0.2 s for a step."""
 
 
 @torch.no_grad()
@@ -213,8 +217,10 @@ def base_workload(cache: Path, shape: Shape | None = None, sentences: int = 128)
     )
 
 
-def forced_workloads(cache: Path, name: str, shape: Shape, provider: str, sentences: int) -> list[Workload]:
-    """Return two workloads of a model: NAME with TARGET_TOKENS for every output, "NAME mix" with mixed lengths.
+def forced_workloads(
+    cache: Path, name: str, shape: Shape, provider: str, sentences: int, tokens: int = TARGET_TOKENS
+) -> list[Workload]:
+    """Return two workloads of a model: NAME with `tokens` for every output, "NAME mix" with mixed lengths.
 
     provider: that runs the graphs for CUDA
     sentences: of the first workload; the second has twice as many
@@ -228,8 +234,8 @@ def forced_workloads(cache: Path, name: str, shape: Shape, provider: str, senten
             name=name,
             bundle=bundle.folder,
             sources=random_sources(shape, sentences),
-            exact_length=TARGET_TOKENS,
-            facts={"source tokens": SOURCE_TOKENS, "target tokens": TARGET_TOKENS},
+            exact_length=tokens,
+            facts={"source tokens": SOURCE_TOKENS, "target tokens": tokens},
         ),
         Workload(
             name=f"{name} mix",
@@ -245,7 +251,7 @@ def write_half_precision(folder: Path, shape: Shape, provider: str, *more: str) 
     """Write and return a bundle with graphs for CUDA, of weights that fp16 holds exactly.
 
     provider: that runs them, which may be the CPU in a rehearsal
-    more: further precisions of the bundle, for the CPU
+    more: further precisions of the bundle
     """
     model, weights = random_transformer(shape), WeightFiles()
     graphs: dict[str, bytes] = {}
@@ -254,7 +260,7 @@ def write_half_precision(folder: Path, shape: Shape, provider: str, *more: str) 
     for precision in ("fp16", *([FP16_NATIVE] if FP16_NATIVE in precisions_of(model) else []), *more):
         built = build(model, precision, weights, [], shortlist=False)
         graphs |= built.graphs
-        runs_on = provider if precision == "fp16" else PRECISION_KINDS[precision].provider
+        runs_on = provider if PRECISION_KINDS[precision].on_device else CPU
         precisions[precision] = Precision(runs_on, "not run: the weights are random", built.reads)
     manifest = replace(_manifest(model, shape, precisions), shortlist=None)
     return write_bundle(folder, manifest, graphs | weight_files(weights))

@@ -2,15 +2,16 @@
 # Runs a command of Lingon on a machine that is lent for minutes, such as one with an NVIDIA card.
 #
 #     scripts/on_card.sh FOLDER tests                      `lingon doctor`, and the tests that need a card
+#     scripts/on_card.sh FOLDER session [ARGUMENT ...]     scripts/card_session.py: the operators, the table, training
 #     scripts/on_card.sh FOLDER COMMAND [ARGUMENT ...]     `lingon COMMAND ARGUMENT ...`, or with `-m` as COMMAND a module
 #
 # FOLDER gets the log, COMMAND.log. A command that is not done after nine minutes is ended, with exit code 75; call it
-# again, and it goes on from there if it can: `bench gpu` with --resume, `train` from its last checkpoint. LIMIT sets
-# another number of seconds.
+# again, and it goes on from there if it can: `bench gpu` with --resume, `train` from its last checkpoint, `session` from
+# its last stage. LIMIT sets another number of seconds.
 #
 # PYTHON names the Python (default: .venv/bin/python, else python3). It needs what `lingon[gpu]` and `lingon[train]` need
 # (easily forgotten: googleapis-common-protos, grpcio-health-checking, sentencex, pydantic, pyarrow, uvloop), for `tests`
-# pytest-asyncio and hypothesis, and not Lingon itself.
+# and `session` pytest, pytest-asyncio, pytest-timeout and hypothesis, and not Lingon itself.
 set -euo pipefail
 
 CUT_OFF=75 TIMED_OUT=124
@@ -53,6 +54,7 @@ run() {
       cd "$root"
       grep -rlZ --include='test_*.py' 'mark\.gpu' tests | limited xargs -0 "$python" -m pytest -m gpu --timeout 500 "${@:2}"
       ;;
+    session) limited "$python" "$root/scripts/card_session.py" "$folder" "${@:2}" ;;
     -m) limited "$python" "$@" ;;
     *) limited "$python" -m lingon "$@" ;;
   esac

@@ -74,12 +74,13 @@ class Cell:
 class Setting:
     """The arithmetic of an engine, its device and its use of the cores."""
 
-    precision: Literal["fp32", "int8", "fp16"] = "fp32"
+    precision: Literal["fp32", "int8", "fp16", "fp16-native"] = "fp32"
     workers: int = 1  # batches decoded at the same time; the sentences of a cell are split between them
     threads: int = 2  # of one worker
     device: Literal["cpu", "cuda"] = "cpu"  # of Lingon, the provider that the bundle names decides
     cuda_graphs: bool = False  # of Lingon on CUDA: decoder steps are recorded and replayed
     static_cache: bool = False  # of transformers: keys and values of fixed size, on CUDA in a compiled model
+    operators: str = ""  # of Lingon on the CPU: the module that emulates the operators for CUDA of fp16-native
 
 
 class BenchEngine(Protocol):

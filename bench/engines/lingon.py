@@ -2,18 +2,20 @@
 
 from __future__ import annotations
 
+import importlib
 import threading
 import time
 from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 
 from lingon.bench.engines.base import Cell, Setting, Tokens, limit
+from lingon.bench.engines.parts import Stopwatch, time_parts
 from lingon.bundle.store import Bundle, open_bundle
 from lingon.errors import RequestError
 from lingon.serving.decoding.job import DecodeJob, Hypothesis, Options
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.runtime.device import FP16_NATIVE, FP32_NATIVE, NATIVE, operators_missing
+from lingon.serving.runtime.device import FP32_NATIVE, NATIVE, kernels_missing
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 
 DEVICE_BATCH_TOKENS = 16_384
@@ -32,31 +34,37 @@ def prepare(bundle: Bundle, folder: Path) -> None:
 
 
 def load(folder: Path, setting: Setting) -> Lingon:
-    """Load the graphs of a bundle's folder, those in operators of ours if the bundle has them and they run here."""
+    """Load the graphs of a bundle's folder; of fp32 and int8 the ones in native operators, if the bundle has them.
+
+    For a card fp16 and fp16-native are different settings, so that both can be measured.
+    """
     bundle = open_bundle(folder)
-    native = {"int8": NATIVE, "fp32": FP32_NATIVE, "fp16": FP16_NATIVE}.get(setting.precision, "")
-    usable = native in bundle.manifest.precisions and not operators_missing(native)
-    if native == FP16_NATIVE and setting.device != "cuda":  # a rehearsal
-        usable = False
+    native = {"int8": NATIVE, "fp32": FP32_NATIVE}.get(setting.precision, "")
+    usable = native in bundle.manifest.precisions and not kernels_missing()
     runner = load_runner(
         bundle,
         native if usable else setting.precision,
         threads=setting.workers * setting.threads,
         shared_threads=setting.threads,
         cuda_graphs=setting.cuda_graphs,
+        register=importlib.import_module(setting.operators).register_emulated_operators if setting.operators else None,
     )
+    stopwatch = Stopwatch()
+    if runner.state_graphs is not None:
+        time_parts(runner, stopwatch)
     tokens = DEVICE_BATCH_TOKENS if setting.device == "cuda" else EngineLimits().max_batch_tokens
-    return Lingon(runner, setting.workers, tokens)
+    return Lingon(runner, setting.workers, tokens, stopwatch)
 
 
 class Lingon:
     """Lingon as a lingon.bench.engines.base.BenchEngine. The batch of a cell is the number of running sentences.
 
     batch_tokens: tokens of one encoder run at most
+    stopwatch: of the parts of a run on a device
     """
 
-    def __init__(self, runner: OnnxRunner, workers: int, batch_tokens: int) -> None:
-        self._runner, self._workers, self._batch_tokens = runner, workers, batch_tokens
+    def __init__(self, runner: OnnxRunner, workers: int, batch_tokens: int, stopwatch: Stopwatch) -> None:
+        self._runner, self._workers, self._batch_tokens, self.stopwatch = runner, workers, batch_tokens, stopwatch
         self._engine: Engine | None = None
         self._rows = 0
 

@@ -15,6 +15,7 @@ from torch.nn import functional
 from lingon.bench.engines import conversion
 from lingon.bench.engines.base import Batch, Cell, Setting, Tokens, batches, limit, missing_package
 from lingon.bench.engines.conversion import Affine, model_of
+from lingon.bench.engines.parts import ENCODER, STEPS, Stopwatch
 from lingon.bundle.manifest import Limits
 from lingon.bundle.store import Bundle, open_bundle
 from lingon.errors import SettingsError
@@ -192,8 +193,8 @@ class SearchShape(NamedTuple):
 class Search:
     """A search of one shape, with all its states at fixed addresses."""
 
-    def __init__(self, network: Network, shape: SearchShape) -> None:
-        self._network, self._shape = network, shape
+    def __init__(self, network: Network, shape: SearchShape, stopwatch: Stopwatch) -> None:
+        self._network, self._shape, self._stopwatch = network, shape, stopwatch
         batch, beams, width, capacity = shape
         weight = network.output.weight
         head_dim = weight.size(1) // network.heads
@@ -225,9 +226,12 @@ class Search:
         self._source_ids.copy_(torch.tensor(rows))
         self._source_lengths.copy_(torch.tensor([len(source) for source in sources]))
         self._limits.copy_(torch.tensor(limits))
-        self._launch_begin()
-        for _ in range(max(limits)):
-            self._launch_step()
+        wait = torch.cuda.synchronize if self._limits.is_cuda else lambda: None
+        with self._stopwatch.part(ENCODER, wait):
+            self._launch_begin()
+        with self._stopwatch.part(STEPS, wait):
+            for _ in range(max(limits)):
+                self._launch_step()
         found = self._result.tolist()
         return [row[:limit] for row, limit in zip(found, limits, strict=True)]
 
@@ -330,7 +334,7 @@ class TorchGraph:
     """The loop as a lingon.bench.engines.base.BenchEngine. It keeps the searches of a cell until the next cell."""
 
     def __init__(self, network: Network, limits: Limits) -> None:
-        self._network, self._limits = network, limits
+        self._network, self._limits, self.stopwatch = network, limits, Stopwatch()
         self._cell: Cell | None = None
         self._searches: dict[SearchShape, Search] = {}
 
@@ -357,7 +361,7 @@ class TorchGraph:
         width = _aligned(max(map(len, sources)))
         shape = SearchShape(len(sources), cell.beam_size, width, _aligned(batch.longest))
         if shape not in self._searches:
-            self._searches[shape] = Search(self._network, shape)
+            self._searches[shape] = Search(self._network, shape, self.stopwatch)
         return self._searches[shape]
 
 

@@ -6,6 +6,9 @@
     {"do": "load", "folder": FOLDER, "setting": {...}}         -> load_s
     {"do": "sources", "sources": [[...], ...]}                 set the sources to translate
     {"do": "translate", "cell": {...}, "count": N, "repeats": N, "staggered": false} -> ms, outputs, peak_mb
+    {"do": "parts", "cell": {...}, "count": N} -> ms and parts, see lingon.bench.engines.parts
+    {"do": "kernels", "cell": {...}, "count": N} -> kernels of a step, by name how many and their microseconds;
+        or reason: why they cannot be counted
 
 Output that an engine prints goes to standard error. The process answers only when it is idle, so that no spinning
 thread takes time from the next engine.
@@ -19,7 +22,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import ExitStack
-from dataclasses import asdict, dataclass, field
+from dataclasses import asdict, dataclass, field, replace
 from functools import partial
 from pathlib import Path
 from types import ModuleType, TracebackType
@@ -28,6 +31,7 @@ from typing import Any, Literal
 import lingon.bench.engines
 from lingon.bench.engines.base import BenchEngine, Cell, Setting, Tokens
 from lingon.bench.engines.conversion import unconvertible
+from lingon.bench.engines.parts import EngineOfParts, Kernels, kernels_a_step, kernels_of
 from lingon.bench.options import check_choice
 from lingon.bench.results_file import Row
 from lingon.bench.worker_process import Worker, answer_messages
@@ -41,12 +45,14 @@ LINGON = "lingon"
 CTRANSLATE2 = "ctranslate2"
 TRANSFORMERS = "transformers"
 LINGON_GRAPHS = "lingon-cuda-graphs"
+LINGON_NATIVE = "lingon-native"
 TRANSFORMERS_STATIC = "transformers-static"
 TORCH_GRAPH = "torch-graph"
 
 MODULES = {
     LINGON: "lingon.bench.engines.lingon",
     LINGON_GRAPHS: "lingon.bench.engines.lingon",
+    LINGON_NATIVE: "lingon.bench.engines.lingon",
     CTRANSLATE2: "lingon.bench.engines.ctranslate2",
     TRANSFORMERS: "lingon.bench.engines.transformers",
     "optimum": "lingon.bench.engines.optimum",
@@ -58,7 +64,8 @@ MODULES = {
 ENGINES = (LINGON, CTRANSLATE2, TRANSFORMERS, "optimum")
 """The engines of `lingon bench decode`. lingon.bench.gpu names the engines of `lingon bench gpu`."""
 
-READ_BUNDLES = (LINGON, LINGON_GRAPHS, TORCH_GRAPH)
+OF_LINGON = (LINGON, LINGON_GRAPHS, LINGON_NATIVE)
+READ_BUNDLES = (*OF_LINGON, TORCH_GRAPH)
 """Engines that read the bundle itself, so that no files are written for them."""
 
 PRECISIONS: tuple[Literal["fp32", "int8"], ...] = ("fp32", "int8")
@@ -117,13 +124,10 @@ def engine_settings(engines: Sequence[str], cores: int) -> list[EngineSetting]:
 
 def unavailable_reason(engine_setting: EngineSetting, bundle: Bundle) -> str | None:
     """Return why an engine cannot run a bundle here; None if it can, as far as is known before it is loaded."""
-    if (
-        engine_setting.engine in (LINGON, LINGON_GRAPHS)
-        and engine_setting.setting.precision not in bundle.manifest.precisions
-    ):
+    if engine_setting.engine in OF_LINGON and engine_setting.setting.precision not in bundle.manifest.precisions:
         return f"{bundle.folder} has no precision {engine_setting.setting.precision}"
     reason: str | None = module_of(engine_setting.engine).unavailable_reason()
-    if reason is None and engine_setting.engine not in (LINGON, LINGON_GRAPHS):
+    if reason is None and engine_setting.engine not in OF_LINGON:
         reason = unconvertible(bundle)
     return reason
 
@@ -273,6 +277,23 @@ def measure_of(engine: LoadedEngine, cell: Cell, count: int, *, staggered: bool 
     return partial(_measure, engine, cell, count, staggered)
 
 
+def parts_of(engine: LoadedEngine, cell: Cell, count: int) -> dict[str, float] | None:
+    """Decode the first `count` sources once, and return the milliseconds of the whole and of its parts.
+
+    Returns None for an engine without parts. See lingon.bench.engines.parts.
+    """
+    found: dict[str, float] | None = engine.process.ask(do="parts", cell=asdict(cell), count=count)["parts"]
+    return found
+
+
+def step_kernels_of(engine: LoadedEngine, cell: Cell, count: int) -> Kernels | str:
+    """Return the kernels of a step in a cell whose lengths are given, or why they cannot be counted, in one line."""
+    answer = engine.process.ask(do="kernels", cell=asdict(cell), count=count)
+    if "reason" in answer:
+        return str(answer["reason"])
+    return {name: (times, microseconds) for name, (times, microseconds) in answer["kernels"].items()}
+
+
 def _worker(engine_setting: EngineSetting) -> Worker:
     return Worker("lingon.bench.engines.worker", engine_setting.engine, label=engine_setting.label)
 
@@ -284,6 +305,7 @@ def _measure(engine: LoadedEngine, cell: Cell, count: int, staggered: bool, repe
 
 
 STAGGER = 2  # decoder steps: the sentences of a staggered run arrive within the time of this many steps
+COUNTED = 8, 16  # target tokens of the two runs whose difference is counted; multiples of the steps of a run
 IDLE_TIMEOUT_S = 2.0  # seconds that a process has to become idle
 
 
@@ -294,6 +316,7 @@ class EngineWorker:
         self._module = module_of(engine)
         self._sources: list[list[int]] = []
         self._engine: BenchEngine
+        self._setting = Setting()
         self._last_ms: dict[Cell, float] = {}
 
     def answer(self, do: str, **values: Any) -> dict[str, Any]:
@@ -303,6 +326,8 @@ class EngineWorker:
             "load": self._load,
             "sources": self._set_sources,
             "translate": self._translate,
+            "parts": self._parts,
+            "kernels": self._kernels,
         }
         return handlers[do](**values)
 
@@ -312,7 +337,8 @@ class EngineWorker:
 
     def _load(self, folder: str, setting: dict[str, Any]) -> dict[str, Any]:
         start = time.perf_counter()
-        self._engine = self._module.load(Path(folder), Setting(**setting))
+        self._setting = Setting(**setting)
+        self._engine = self._module.load(Path(folder), self._setting)
         return {"load_s": time.perf_counter() - start}
 
     def _set_sources(self, sources: list[list[int]]) -> dict[str, Any]:
@@ -329,6 +355,33 @@ class EngineWorker:
             self._last_ms[decoded] = milliseconds
         _wait_until_idle()
         return {"ms": milliseconds, "outputs": outputs, "peak_mb": _peak_mb()}
+
+    def _parts(self, cell: dict[str, Any], count: int) -> dict[str, Any]:
+        if not isinstance(self._engine, EngineOfParts):
+            return {"parts": None}
+        start = time.perf_counter()
+        with self._engine.stopwatch.round():
+            self._engine.translate(self._sources[:count], Cell(**cell))
+        whole = time.perf_counter() - start
+        _wait_until_idle()
+        seconds = {"whole": whole, **self._engine.stopwatch.seconds}
+        return {"parts": {name: 1000 * each for name, each in seconds.items()}}
+
+    def _kernels(self, cell: dict[str, Any], count: int) -> dict[str, Any]:
+        """Every run that is counted follows one that records its graphs."""
+        if self._setting.device != "cuda" and not self._setting.operators:
+            return {"reason": "kernels are counted on CUDA"}
+        found: list[Kernels] = []
+        for length in COUNTED:
+            decoded = replace(Cell(**cell), exact_length=length, target_ratio=None)
+            work = partial(self._engine.translate, self._sources[:count], decoded)
+            if not self._setting.operators:
+                work()
+            try:
+                found.append(kernels_of(work, self._setting.operators))
+            except LingonError as error:
+                return {"reason": str(error)}
+        return {"kernels": kernels_a_step(found[0], found[1], COUNTED[1] - COUNTED[0])}
 
     def _staggered(self, sources: list[list[int]], cell: Cell) -> Tokens:
         from lingon.bench.engines.lingon import Lingon  # Other engines' processes must not load it.

@@ -2,9 +2,7 @@
 
 from __future__ import annotations
 
-import os
 import shutil
-import subprocess
 import sys
 import tomllib
 from importlib.metadata import distributions
@@ -12,16 +10,10 @@ from pathlib import Path
 
 import pytest
 
+from tests.support.card_script import SCRIPT, on_card
 from tests.support.repository import ROOT
 
-SCRIPT = ROOT / "scripts" / "on_card.sh"
 GROUPS = ("lingon.verbs", "lingon.translators")
-
-
-def on_card(*arguments: str | Path, script: Path = SCRIPT, **variables: str) -> subprocess.CompletedProcess[str]:
-    """Run the script with this Python and these variables."""
-    environment = {**os.environ, "PYTHON": sys.executable, **variables}
-    return subprocess.run([script, *arguments], env=environment, capture_output=True, text=True, timeout=200)
 
 
 def test_a_command_gets_its_arguments_and_leaves_its_log_and_its_exit_code(tmp_path: Path):

@@ -3,6 +3,8 @@
 // An image is the text "image of NAME". LINGON_CARD_LIBRARY is the path of the library of operators.
 #include <dlfcn.h>
 
+#include <cstdint>
+#include <cstdlib>
 #include <cstring>
 #include <map>
 #include <string>
@@ -97,6 +99,30 @@ int cuLaunchKernel(void* function, unsigned x, unsigned y, unsigned z, unsigned 
     return kInvalidValue;
   if (const int error = failure_of("cuLaunchKernel")) return error;
   return on_launch((const char*)function, grid, block, shared, stream, arguments);
+}
+
+// Memory of the card is that of the process.
+int cuDevicePrimaryCtxRetain(void** context, int) {
+  *context = &capability;
+  return 0;
+}
+int cuCtxSetCurrent(void*) { return 0; }
+int cuCtxSynchronize() { return 0; }
+int cuMemAlloc_v2(uint64_t* address, size_t size) {
+  *address = (uint64_t)std::aligned_alloc(256, (size + 255) / 256 * 256);
+  return *address ? 0 : 2;
+}
+int cuMemFree_v2(uint64_t address) {
+  std::free((void*)address);
+  return 0;
+}
+int cuMemcpyHtoD_v2(uint64_t target, const void* source, size_t size) {
+  std::memcpy((void*)target, source, size);
+  return 0;
+}
+int cuMemcpyDtoH_v2(void* target, uint64_t source, size_t size) {
+  std::memcpy(target, (const void*)source, size);
+  return 0;
 }
 
 // The operators of the library for cards, a line each: name, provider, and inputs in other memory than that of the

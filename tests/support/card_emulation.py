@@ -294,6 +294,11 @@ def register_emulated_operators(options: ort.SessionOptions) -> None:
     options.register_custom_ops_library(str(_cards[-1].path))
 
 
+def launched_kernels() -> list[str]:
+    """Return the names of the kernels that were launched on the card of register_emulated_operators so far."""
+    return [launch.kernel for launch in _cards[-1].launches] if _cards else []
+
+
 _lasting = contextlib.ExitStack()
 
 

@@ -17,6 +17,7 @@ from kernels.build import LIBRARY, build
 from lingon.serving.runtime.device import library
 from tests.support.card_kernels import Interpreter
 from tests.support.card_kernels import interpreter as started_interpreter
+from tests.support.card_launcher import Card, chosen_card
 from tests.support.pages import blocks, session
 from tests.support.repository import ROOT
 
@@ -147,7 +148,11 @@ def follow_page(tmp_path_factory: pytest.TempPathFactory) -> FollowPage:
 
 
 @pytest.fixture(scope="session")
-def interpreter() -> Iterator[Interpreter]:
-    """Triton's interpreter, in a process of its own."""
-    with started_interpreter() as found:
-        yield found
+def interpreter() -> Iterator[Interpreter | Card]:
+    """Triton's interpreter, in a process of its own, or the card that LINGON_TEST_KERNELS names."""
+    with chosen_card() as card:
+        if card is not None:
+            yield card
+            return
+        with started_interpreter() as found:
+            yield found

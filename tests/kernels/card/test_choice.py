@@ -8,6 +8,7 @@ import numpy as np
 import pytest
 
 from tests.support.card_kernels import Interpreter, grid_of, halves
+from tests.support.card_launcher import ROWS, moved
 from tests.support.native_operators import candidates, same_bits
 
 pytestmark = pytest.mark.triton
@@ -204,3 +205,14 @@ def test_candidates_of_many_blocks_are_merged_in_chunks(interpreter: Interpreter
     ids, log_probs = candidates(logits.reshape(2, -1), TOPS[top])
     assert (found.ids == ids).all()
     assert found.log_probs == pytest.approx(log_probs, abs=2e-5)
+
+
+@tops
+def test_a_row_has_the_same_candidates_among_any_number_of_rows(interpreter: Interpreter, top: int) -> None:
+    given = drawn(ROWS[-1], 272)
+    whole = choose(interpreter, given, top, 32)
+    for rows in ROWS:
+        for chosen in (np.arange(rows), moved(rows)):
+            found = choose(interpreter, given._replace(x=given.x[chosen]), top, 16 if rows <= 16 else 32)
+            assert same_bits(found.ids, whole.ids[chosen]), f"{rows} rows"
+            assert same_bits(found.log_probs, whole.log_probs[chosen]), f"{rows} rows"

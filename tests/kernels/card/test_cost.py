@@ -8,7 +8,8 @@ import zipfile
 import pytest
 
 from kernels.card.build import ARCHIVE
-from kernels.card.cost import Decoder, step
+from kernels.card.cost import LATENCIES, Decoder, Launch, encoder, microseconds, predictions, step
+from tests.support.repository import ROOT
 
 
 @pytest.mark.parametrize(("norm_first", "greedy", "beams"), [(True, 53, 54), (False, 70, 71)])
@@ -28,3 +29,29 @@ def test_all_launches_are_of_kernels_of_the_archive() -> None:
                 decoder = Decoder(dim=dim, norm=norm, norm_first=norm_first)
                 for sentences, beams in ((1, 1), (16, 1), (300, 1), (1, 4), (64, 8)):
                     assert {each.kernel for each in step(decoder, sentences, beams)} <= set(kernels)
+
+
+def test_the_prediction_of_the_documentation_is_that_of_the_cost() -> None:
+    page = (ROOT / "docs" / "explanation" / "benchmarks.md").read_text(encoding="utf-8")
+    assert "\n".join(predictions(Decoder(norm_first=False))) in page
+
+
+def test_a_kernel_takes_its_latency_and_the_longer_of_reading_and_computing() -> None:
+    latencies = LATENCIES["good"]
+    assert microseconds([Launch("embed", 1)], latencies) == latencies["other"]
+    reads, computes = Launch("linear_none_m16", 1, weights=44_000_000), Launch("linear_none_m16", 1, operations=10**10)
+    assert microseconds([reads], latencies) == pytest.approx(latencies["product"] + 10)
+    assert microseconds([computes], latencies) == pytest.approx(latencies["product"] + 10**10 / (0.4 * 756e6))
+    both = Launch("linear_none_m16", 1, weights=44_000_000, operations=10**10)
+    assert microseconds([both], latencies) == microseconds([computes], latencies)
+
+
+def test_more_sentences_never_take_less_time() -> None:
+    for latencies in LATENCIES.values():
+        for launches in (
+            lambda n: step(Decoder(), n, 1),
+            lambda n: step(Decoder(), n, 4),
+            lambda n: encoder(Decoder(), n),
+        ):
+            times = [microseconds(launches(sentences), latencies) for sentences in (1, 8, 64, 256)]
+            assert times == sorted(times)

@@ -9,6 +9,7 @@ import numpy as np
 import pytest
 
 from tests.support.card_kernels import Argument, Interpreter, grid_of, halves, normalised
+from tests.support.card_launcher import ROWS, moved
 from tests.support.native_operators import same_bits
 
 pytestmark = pytest.mark.triton
@@ -161,3 +162,15 @@ def test_the_norm_of_rows_of_any_length(interpreter: Interpreter, norm: str, inn
     assert found[others] == pytest.approx(values, abs=4e-3 * np.abs(values).max())
     assert np.isnan(found[3]).all()
     assert same_bits(compute(x[4:]), found[4:])
+
+
+@kernels
+def test_a_row_has_the_same_bits_among_any_number_of_rows(interpreter: Interpreter, norm: str, width: int) -> None:
+    """The host takes m16 for up to 16 rows. For more it depends on the columns which other tile it takes."""
+    given = drawn(ROWS[-1], 48, (width or 272) - 16)
+    whole = compute(interpreter, norm, width, "m32", given)
+    for rows in ROWS:
+        for tile in ("m16",) if rows <= 16 else ("m32n32", "m32"):
+            for chosen in (np.arange(rows), moved(rows)):
+                found = compute(interpreter, norm, width, tile, given.rows(chosen))
+                assert same_bits(found, whole[chosen]), f"{rows} rows, {tile}"
