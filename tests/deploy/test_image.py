@@ -11,7 +11,7 @@ import tomllib
 
 import pytest
 
-from kernels.build import LIBRARY
+from kernels.build import CARD_LIBRARY, LIBRARY
 from lingon.serving.settings import Settings
 from tests.support.deploy_files import DEPLOY, DOCKERFILE, environment, instructions, stages
 from tests.support.repository import ROOT
@@ -94,14 +94,13 @@ def test_the_build_copies_all_sources_of_the_wheel():
     assert set(PROJECT["tool"]["hatch"]["build"]["targets"]["wheel"]["packages"]) <= copied
 
 
-def test_a_stage_of_its_own_compiles_the_native_operators_and_leaves_the_library_alone():
+def test_a_stage_of_its_own_compiles_the_native_operators_and_leaves_the_libraries_alone():
     compiling = {name for name, (_, lines) in stages().items() if any("g++" in line for line in lines)}
     assert compiling == {"kernels"}
     assert [name for name, (parent, _) in stages().items() if parent == "kernels"] == []
     copied = [line for _, lines in stages().values() for line in lines if "--from=kernels" in line]
-    library = LIBRARY.relative_to(ROOT)
-    inside = library.relative_to("lingon")
-    assert copied == [f"COPY --from=kernels /build/{library} {inside}"]
+    libraries = [library.relative_to(ROOT) for library in (LIBRARY, CARD_LIBRARY)]
+    assert copied == [f"COPY --from=kernels /build/{each} {each.relative_to('lingon')}" for each in libraries]
 
 
 def test_the_installer_installs_locked_wheels_only():

@@ -9,12 +9,14 @@ import sys
 import tomllib
 from collections.abc import Iterator
 from importlib import metadata
+from pathlib import Path
 from typing import TypeGuard
 
 import pytest
 from packaging.requirements import Requirement
 
 from lingon.bundle.names import SHORTLIST, WEIGHTS
+from lingon.serving.runtime import card
 from lingon.serving.runtime.device import LIBRARY
 from lingon.serving.runtime.shortlist import Shortlist
 from tests.support.repository import PACKAGES, ROOT
@@ -51,7 +53,8 @@ DANGEROUS = {
 
 TENSORS_ALONE = "torch.load(weights_only=True)"  # an import reads foreign checkpoints, and this form builds no objects
 READS_TENSORS = "importers/files/tensors.py"
-OWN_OPERATORS = "serving/runtime/sessions.py: register_custom_ops_library"  # of the package, not of a bundle
+WITH_OPERATORS = "serving/runtime/card.py", "serving/runtime/sessions.py"  # of the package, not of a bundle
+OWN_OPERATORS = [f"{path}: register_custom_ops_library" for path in WITH_OPERATORS]
 SAFE = {"torch.load", "weights_only=True"}
 
 
@@ -137,14 +140,15 @@ def test_no_product_code_could_run_code_from_data(folder: str):
     wrong = []
     for path in sorted((ROOT / folder).rglob("*.py")):
         wrong += [f"{path.relative_to(ROOT)}: {each}" for each in found_in(path.read_text(encoding="utf-8"))]
-    permitted = [f"{READS_TENSORS}: {TENSORS_ALONE}", OWN_OPERATORS]
+    permitted = [f"{READS_TENSORS}: {TENSORS_ALONE}", *OWN_OPERATORS]
     assert wrong == [each for each in permitted if each.startswith(f"{folder}/")]
 
 
-def test_the_only_library_of_operators_is_that_of_the_package():
-    source = (ROOT / OWN_OPERATORS.partition(":")[0]).read_text(encoding="utf-8")
+@pytest.mark.parametrize(("path", "library"), list(zip(WITH_OPERATORS, (card.LIBRARY, LIBRARY), strict=True)))
+def test_the_only_libraries_of_operators_are_those_of_the_package(path: str, library: Path):
+    source = (ROOT / path).read_text(encoding="utf-8")
     assert source.count("register_custom_ops_library(str(LIBRARY))") == source.count("register_custom_ops_library") == 1
-    assert LIBRARY.parent == ROOT / "lingon" / "serving" / "runtime"
+    assert library.parent == ROOT / "lingon" / "serving" / "runtime"
 
 
 def test_a_bundle_holds_no_pickle():
