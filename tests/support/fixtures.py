@@ -15,6 +15,7 @@ import pytest
 
 from kernels.build import LIBRARY, build
 from lingon.serving.runtime.device import library
+from tests.support import card_emulation
 from tests.support.card_kernels import Interpreter
 from tests.support.card_kernels import interpreter as started_interpreter
 from tests.support.card_launcher import Card, chosen_card
@@ -156,3 +157,19 @@ def interpreter() -> Iterator[Interpreter | Card]:
             return
         with started_interpreter() as found:
             yield found
+
+
+CARDS = (
+    pytest.param("emulated", marks=[pytest.mark.native, pytest.mark.triton]),
+    pytest.param("real", marks=[pytest.mark.native, pytest.mark.gpu]),
+)
+
+
+@pytest.fixture(scope="module", params=CARDS)
+def card(request: pytest.FixtureRequest) -> Iterator[card_emulation.Card]:
+    """A card that runs the kernels of kernels/card: an emulated one, and that of this machine."""
+    if request.param == "real":
+        yield card_emulation.RealCard()
+    else:
+        with card_emulation.emulated_card() as made:
+            yield made

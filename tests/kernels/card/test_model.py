@@ -6,7 +6,7 @@ The graphs are those of fp32-native, whose nodes are rewritten here: the exporte
 from __future__ import annotations
 
 import functools
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,12 +24,10 @@ from lingon.serving.runtime.device import LIBRARY
 from lingon.text import BOS, EOS, UNK
 from lingon.training.model_settings import TransformerSettings
 from lingon.training.models.transformer import Transformer
-from tests.support.card_emulation import Card, RealCard, aligned, emulated_card
+from tests.support.card_emulation import Card, aligned
 from tests.support.native_operators import run as run_on_cpu
 from tests.support.native_operators import same_bits
 
-EMULATED = pytest.param("emulated", marks=[pytest.mark.native, pytest.mark.triton])
-REAL = pytest.param("real", marks=[pytest.mark.native, pytest.mark.gpu])
 HOST = ("candidate_count",)  # inputs in main memory
 
 VOCAB, DIM, HEADS, LAYERS = 200, 64, 2, 2
@@ -158,15 +156,6 @@ class Rewriter:
         opsets = [helper.make_opsetid("", OPSET), helper.make_opsetid(KERNELS, 1)]
         made: bytes = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION).SerializeToString()
         return made
-
-
-@pytest.fixture(scope="module", params=[EMULATED, REAL])
-def card(request: pytest.FixtureRequest) -> Iterator[Card]:
-    if request.param == "real":
-        yield RealCard()
-    else:
-        with emulated_card() as made:
-            yield made
 
 
 def sources() -> tuple[np.ndarray, np.ndarray]:

@@ -6,7 +6,7 @@ The kernels run in Triton's interpreter, and those of the archive on a card if t
 from __future__ import annotations
 
 import itertools
-from collections.abc import Iterator, Sequence
+from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
@@ -15,7 +15,6 @@ import pytest
 from tests.support.card_emulation import (
     PARAMETERS,
     Card,
-    RealCard,
     aligned,
     emulated_card,
     kernel_table,
@@ -23,19 +22,7 @@ from tests.support.card_emulation import (
 )
 from tests.support.native_operators import attention, run, same_bits
 
-EMULATED = pytest.param("emulated", marks=[pytest.mark.native, pytest.mark.triton])
-REAL = pytest.param("real", marks=[pytest.mark.native, pytest.mark.gpu])
-
 HALF, LONG, SMALL, FLOAT = np.float16, np.int64, np.int32, np.float32
-
-
-@pytest.fixture(scope="module", params=[EMULATED, REAL])
-def card(request: pytest.FixtureRequest) -> Iterator[Card]:
-    if request.param == "real":
-        yield RealCard()
-    else:
-        with emulated_card() as made:
-            yield made
 
 
 @pytest.fixture
