@@ -21,7 +21,8 @@ struct OperatorKind {
   std::vector<ElementType> inputs, outputs;  // kUndefined is any type
   size_t required_inputs;                    // the others are optional
   std::unique_ptr<Operator> (*make)(const NodeInfo& info, size_t inputs);
-  int host_input = -1;  // an input that is in main memory even on a card; -1: none
+  int host_input = -1;          // an input that is in main memory even on a card; -1: none
+  size_t optional_outputs = 0;  // the last ones, which a node may not have
 };
 
 template <typename T>

@@ -76,7 +76,9 @@ Registered registered(const OperatorKind& kind, const char* provider) {
   };
   made.output_count = [](const OrtCustomOp* op) { return kind_of(op).outputs.size(); };
   made.output_type = [](const OrtCustomOp* op, size_t index) { return kind_of(op).outputs[index]; };
-  made.output_arity = [](const OrtCustomOp*, size_t) { return Arity::kRequired; };
+  made.output_arity = [](const OrtCustomOp* op, size_t index) {
+    return index + kind_of(op).optional_outputs < kind_of(op).outputs.size() ? Arity::kRequired : Arity::kOptional;
+  };
   made.create_kernel_or_status = create;
   made.compute_or_status = compute;
   made.destroy = [](void* kernel) { delete (Kernel*)kernel; };

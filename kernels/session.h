@@ -137,7 +137,7 @@ class RunContext {
   RunContext(const Api& api, OrtKernelContext* context) : api_(api), context_(context) {}
 
   Tensor input(size_t index) const;
-  Tensor output(size_t index, const Dims& dims) const;
+  Tensor output(size_t index, const Dims& dims) const;  // not given if the node does not have it
   void* stream() const;  // the CUDA stream of the run; null on the CPU
 
   // Call body(first, last) for parts of 0..count-1, each at least `grain` long, on the helpers of this thread, or on

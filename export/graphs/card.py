@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import dataclass
+from functools import partial
 
 import numpy as np
 
@@ -234,7 +235,7 @@ class CardTransformerGraphs(NativeTransformerGraphs):
         raise AssertionError("_choose writes the attention of each step")
 
     def _blocks(self, name: str) -> Blocks:
-        graph = GraphBuilder(name, self.weights, self.dtype, rewrite=fuse)
+        graph = GraphBuilder(name, self.weights, self.dtype, rewrite=partial(fuse, keep_norms=True))
         return CardBlocks(graph, NativeFloatMatMul(graph), self.model.settings)
 
 

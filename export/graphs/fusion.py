@@ -113,15 +113,19 @@ GAIN = {"Linear": 4, "FloatLinear": 3, "PackedLinear": 5, "Choose": 4, "ChooseWi
 RESIDUAL = {"Linear": 6, "FloatLinear": 5}
 """The index of a residual among the inputs of a product."""
 
+KEPT = "FloatLinear"
+"""The product whose second output, for CUDA alone, is the norm of its rows."""
 
-def fuse(nodes: Sequence[NodeProto], outputs: Iterable[str]) -> list[NodeProto]:
+
+def fuse(nodes: Sequence[NodeProto], outputs: Iterable[str], *, keep_norms: bool = False) -> list[NodeProto]:
     """Return the nodes of a graph with norms, ReLUs and residuals in the products beside them, in order.
 
     outputs: the outputs of the graph, whose values must stay
+    keep_norms: whether products have the norm of their rows as another output, for other nodes that read it
     """
     graph = _Nodes(nodes, outputs)
     for node in nodes:
-        if node.op_type in NORMS:
+        if node.op_type in NORMS and not (keep_norms and graph.keep_norm(node)):
             graph.fuse_norm(node)
     for node in nodes:
         if _is_linear(node):
@@ -142,14 +146,37 @@ class _Nodes(Nodes):
         readers = self.readers.get(norm.output[0], [])
         if not readers or norm.output[0] in self.outputs or not all(_is_native_product(each) for each in readers):
             return
-        epsilon = next(each.f for each in norm.attribute if each.name == "epsilon")
         for reader in readers:
-            _set_input(reader, 0, norm.input[0])
-            for position, name in enumerate(norm.input[1:], GAIN[reader.op_type]):
-                _set_input(reader, position, name)
-            _set(reader, norm=NORMS[norm.op_type], epsilon=epsilon)
-            self.readers.setdefault(norm.input[0], []).append(reader)
+            self._compute_norm(reader, norm)
         self.remove(norm)
+
+    def keep_norm(self, norm: NodeProto) -> bool:
+        """Let the first reader of a norm compute and write it for the others; return False if it cannot, or is alone.
+
+        In post-norm layers the others are residual connections.
+        """
+        name = norm.output[0]
+        readers = sorted(self.readers.get(name, []), key=lambda node: self._order[node.name])
+        if len(readers) + (name in self.outputs) < 2:
+            return False
+        first, *others = readers
+        if first.op_type != KEPT or first.domain != KERNELS:
+            return False
+        self._compute_norm(first, norm)
+        first.output.append(name)
+        self.writers[name] = first
+        self.readers[name] = others
+        self.remove(norm)
+        return True
+
+    def _compute_norm(self, product: NodeProto, norm: NodeProto) -> None:
+        """Let a product compute the norm that it reads."""
+        _set_input(product, 0, norm.input[0])
+        for position, name in enumerate(norm.input[1:], GAIN[product.op_type]):
+            _set_input(product, position, name)
+        epsilon = next(each.f for each in norm.attribute if each.name == "epsilon")
+        _set(product, norm=NORMS[norm.op_type], epsilon=epsilon)
+        self.readers.setdefault(norm.input[0], []).append(product)
 
     def fuse_relu(self, linear: NodeProto) -> None:
         """Let a product compute the ReLU that alone reads it."""

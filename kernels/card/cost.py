@@ -27,7 +27,8 @@ WIDTHS = (256, 512, 1024)  # of rows whose norm begins a product
 class Decoder:
     """The size of a decoder, by default that of base.
 
-    norm: `layer` or `rms`; norm_first: whether norms come before attention and feed-forward, or after the residual
+    norm: `layer` or `rms`; norm_first: whether norms come before attention and feed-forward, or after the residual.
+    Either way the next product computes them. After the residual it also writes them, for the residual that follows.
     """
 
     layers: int = 6
@@ -62,29 +63,25 @@ PAST, SOURCE, STEPS = 15, 25, 30
 def step(decoder: Decoder, sentences: int, beams: int) -> list[Launch]:
     """Return the launches of a step, of greedy search if there is one beam."""
     rows, dim, head = sentences * beams, decoder.dim, f"d{decoder.dim // decoder.heads}"
-    normed = decoder.norm_first
-    norm = [Launch(f"norm_{decoder.norm}", rows)]
     layer = [
-        _product(decoder, rows, 3 * dim, dim, normed=normed),
+        _product(decoder, rows, 3 * dim, dim, normed=True),
         Launch(f"step_attention_{head}", rows * decoder.heads, states=4 * dim * rows * (PAST + 1)),
         _product(decoder, rows, dim, dim),
-        *([] if normed else norm),
-        _product(decoder, rows, dim, dim, normed=normed),
+        _product(decoder, rows, dim, dim, normed=True),
         Launch(
             f"cross_attention_{head}",
             sentences * decoder.heads * -(-beams // 16),
             states=4 * dim * sentences * SOURCE,
         ),
         _product(decoder, rows, dim, dim),
-        *([] if normed else norm),
-        _product(decoder, rows, decoder.feed_forward, dim, normed=normed),
+        _product(decoder, rows, decoder.feed_forward, dim, normed=True),
         _product(decoder, rows, dim, decoder.feed_forward),
-        *([] if normed else norm),
     ]
     return [
         Launch("embed", rows * -(-dim // 1024)),
-        *layer * decoder.layers,
-        *(norm if normed else []),
+        _first(decoder, rows),
+        *(layer * decoder.layers)[1:],
+        Launch(f"norm_{decoder.norm}", rows),
         *_choice(decoder, rows, beams),
         *([Launch("greedy_step", 1)] if beams == 1 else _search(sentences, beams)),
     ]
@@ -92,26 +89,27 @@ def step(decoder: Decoder, sentences: int, beams: int) -> list[Launch]:
 
 def encoder(decoder: Decoder, sentences: int) -> list[Launch]:
     """Return the launches of an encoder as large as the decoder, and of the placing of its output."""
-    rows, dim, normed = sentences * SOURCE, decoder.dim, decoder.norm_first
-    norm = [] if normed else [Launch(f"norm_{decoder.norm}", rows)]
+    rows, dim = sentences * SOURCE, decoder.dim
     head, tiles = f"d{dim // decoder.heads}", sentences * -(-SOURCE // 16)
     layer = [
-        _product(decoder, rows, 3 * dim, dim, normed=normed),
+        _product(decoder, rows, 3 * dim, dim, normed=True),
         Launch(f"self_attention_{head}", tiles * decoder.heads, again=6 * dim * rows),
         _product(decoder, rows, dim, dim),
-        *norm,
-        _product(decoder, rows, decoder.feed_forward, dim, normed=normed),
+        _product(decoder, rows, decoder.feed_forward, dim, normed=True),
         _product(decoder, rows, dim, decoder.feed_forward),
-        *norm,
     ]
-    layers = layer * decoder.layers
-    memory = 2 * dim * decoder.layers
     return [
         Launch("embed", rows * -(-dim // 1024)),
-        *layers[: len(layers) - len(norm)],  # the last norm begins the product that follows
-        _product(decoder, rows, memory, dim, normed=True),
+        _first(decoder, rows),
+        *(layer * decoder.layers)[1:],
+        _product(decoder, rows, 2 * dim * decoder.layers, dim, normed=True),
         *[Launch("place_memory", rows * decoder.heads, states=8 * dim * rows)] * decoder.layers,
     ]
+
+
+def _first(decoder: Decoder, rows: int) -> Launch:
+    """Return the first product of the layers. In post-norm layers it reads the embeddings as they are."""
+    return _product(decoder, rows, 3 * decoder.dim, decoder.dim, normed=decoder.norm_first)
 
 
 def _product(decoder: Decoder, rows: int, columns: int, inner: int, *, normed: bool = False) -> Launch:

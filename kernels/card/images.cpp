@@ -36,7 +36,7 @@ Store& store() {
 constexpr struct {
   const char *beginning, *parameters;
 } kPassed[] = {
-    {"linear_", "pppppppiiifii"},      {"norm_", "ppppiif"},
+    {"linear_", "ppppppppiiifiii"},    {"norm_", "ppppiif"},
     {"step_attention_", "ppppppiif"},  {"cross_attention_", "pppppiiif"},
     {"self_attention_", "pppif"},      {"place_memory", "ppppiiiii"},
     {"embed", "pppppifi"},             {"choose_", "pppppppiiii"},

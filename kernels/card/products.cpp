@@ -67,7 +67,7 @@ void* normed_rows(const RunContext& context, const Functions& functions, const N
       .pointer("rows", product.x)
       .pointer("a gain", norm.gain(context, product.inputs))
       .pointer("a shift", norm.shift(context, product.inputs))
-      .pointer("scratch memory", memory)
+      .pointer("the normed rows", memory)
       .integer("rows", product.rows)
       .integer("inputs", product.inputs)
       .number(norm.epsilon)
@@ -76,8 +76,8 @@ void* normed_rows(const RunContext& context, const Functions& functions, const N
 }
 
 // Inputs: rows (..., in), weights (out, in), bias (out), and optionally the gain (in) and the shift (in) of a norm of
-// the rows, and a residual (..., out). Output: (..., out). All are float16. Attributes: those of a norm, and relu,
-// whether max(0, x) follows the bias.
+// the rows, and a residual (..., out). Outputs: (..., out), and optionally the normed rows (..., in), as the product
+// reads them. All are float16. Attributes: those of a norm, and relu, whether max(0, x) follows the bias.
 class FloatLinear : public Operator {
  public:
   enum { kRows, kWeights, kBias, kGain, kResidual = 5 };
@@ -104,20 +104,23 @@ class FloatLinear : public Operator {
     const Dims dims = product.x.dims.with_last(product.outputs);
     if (residual.given()) require_dims("a residual", residual, dims);
     const Tensor gain = norm_.gain(context, product.inputs), shift = norm_.shift(context, product.inputs);
-    const Tensor output = context.output(0, dims);
+    const Tensor output = context.output(0, dims), kept = context.output(1, product.x.dims);
+    require(!kept.given() || norm_.kind != NormKind::kNone, "writes normed rows only with a norm");
     if (product.rows == 0) return;
     if (norm_.kind == NormKind::kNone || product.inputs <= kMostNormed) {
-      enqueue(context, product, norm_.kind, product.x.data, gain, shift, residual, output);
+      enqueue(context, product, norm_.kind, product.x.data, gain, shift, residual, output, kept);
     } else {
-      Scratch scratch(allocator_, product.row_bytes());
-      void* normed = normed_rows(context, functions_, norm_, product, scratch.part(product.row_bytes()));
-      enqueue(context, product, NormKind::kNone, normed, {}, {}, residual, output);
+      const size_t bytes = kept.given() ? 0 : product.row_bytes();
+      Scratch scratch(allocator_, bytes);
+      void* memory = kept.given() ? kept.data : scratch.part(bytes);
+      void* normed = normed_rows(context, functions_, norm_, product, memory);
+      enqueue(context, product, NormKind::kNone, normed, {}, {}, residual, output, {});
     }
   }
 
  private:
   void enqueue(const RunContext& context, const Product& product, NormKind norm, void* rows, const Tensor& gain,
-               const Tensor& shift, const Tensor& residual, const Tensor& output) const {
+               const Tensor& shift, const Tensor& residual, const Tensor& output, const Tensor& kept) const {
     const Tile& tile = linear_tile(product.rows, product.outputs);
     Launch(functions_[linear_kernel(norm, product.inputs, tile)])
         .pointer("rows", rows)
@@ -127,12 +130,14 @@ class FloatLinear : public Operator {
         .pointer("a shift", shift)
         .pointer("a residual", residual)
         .pointer("the output", output)
+        .pointer("the normed rows", kept)
         .integer("rows", product.rows)
         .integer("outputs", product.outputs)
         .integer("inputs", product.inputs)
         .number(norm_.epsilon)
         .integer("relu", relu_)
         .integer("whether a residual is given", residual.given())
+        .integer("whether normed rows are kept", kept.given())
         .over(context, programs_for(product.outputs, tile.columns), programs_for(product.rows, tile.rows));
   }
 
@@ -213,7 +218,7 @@ class Choose : public Operator {
 std::vector<OperatorKind> product_kinds() {
   const ElementType half = ElementType::kFloat16, integer = ElementType::kInt64, number = ElementType::kFloat;
   const std::vector<ElementType> inputs{half, half, half, integer, half, half};
-  return {{"FloatLinear", {half, half, half, half, half, half}, {half}, 3, make<FloatLinear>},
+  return {{"FloatLinear", {half, half, half, half, half, half}, {half, half}, 3, make<FloatLinear>, -1, 1},
           {"Choose", inputs, {integer, number}, 4, make<Choose<false>>, Choose<false>::kCount},
           {"ChooseWithLogits", inputs, {integer, number, number}, 4, make<Choose<true>>, Choose<true>::kCount}};
 }

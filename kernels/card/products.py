@@ -8,59 +8,62 @@ import triton.language as tl
 
 @triton.jit
 def linear(
-    x, weight, bias, gain, shift, residual, y, rows, n16, k16, epsilon, relu, residual_given,
+    x, weight, bias, gain, shift, residual, y, kept, rows, n16, k16, epsilon, relu, residual_given, kept_given,
     BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """Write y = relu?(x @ weight.T + bias) + residual.
 
-    x: (rows, k16) h; weight: (n16, k16) h; bias: (n16) h; residual and y: (rows, n16) h; gain and shift are not read
-    relu, residual_given: 0 or 1
+    x: (rows, k16) h; weight: (n16, k16) h; bias: (n16) h; residual and y: (rows, n16) h; gain, shift and kept are
+    not used. relu, residual_given, kept_given: 0 or 1
     Grid: (n16 / BN, rows / BM), rounded up.
     """
     column, tile = _place(BM)
     x, y, residual = _row_tile(x, tile, BM, k16), _row_tile(y, tile, BM, n16), _row_tile(residual, tile, BM, n16)
     i, j, c = tl.arange(0, BM), column * BN + tl.arange(0, BN), tl.arange(0, BK)
     here, there = i < rows - tile * BM, j < n16
-    added, kept = _ends(bias, residual, i, j, here, there, n16, residual_given)
+    bias, residual = _ends(bias, residual, i, j, here, there, n16, residual_given)
     sums = tl.zeros([BM, BN], tl.float32)
     for k in range(0, k16, BK):
         inner = k + c < k16
         a = tl.load(x + i[:, None] * k16 + (k + c)[None, :], mask=here[:, None] & inner[None, :], other=0)
         b = tl.load(weight + j[:, None] * k16 + (k + c)[None, :], mask=there[:, None] & inner[None, :], other=0)
         sums = tl.dot(a, tl.trans(b), sums)
-    _write(y, sums, added, kept, i, j, here, there, n16, relu)
+    _write(y, sums, bias, residual, i, j, here, there, n16, relu)
 
 
 @triton.jit
 def linear_of_norm(
-    x, weight, bias, gain, shift, residual, y, rows, n16, k16, epsilon, relu, residual_given,
+    x, weight, bias, gain, shift, residual, y, kept, rows, n16, k16, epsilon, relu, residual_given, kept_given,
     LAYER: tl.constexpr, KP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr,
 ):  # fmt: skip
-    """Write y = relu?(norm(x) @ weight.T + bias) + residual for few rows.
+    """Write y = relu?(norm(x) @ weight.T + bias) + residual for few rows, and norm(x) to kept if kept_given.
 
-    See linear; gain: (k16) h; shift: (k16) h, only read by the layer norm; KP: a power of two, k16 at least.
+    See linear; gain: (k16) h; shift: (k16) h, only read by the layer norm; kept: (rows, k16) h, which the programs of
+    the first columns write; KP: a power of two, k16 at least.
     The time is that of one read of memory: everything is requested before the norm begins, and there is no loop. The
     weights come last, because the compiler waits for them as soon as they are requested. The order of K is still that
     of linear: the products of 16 columns each are added in order.
     """
     column, tile = _place(BM)
     x, y, residual = _row_tile(x, tile, BM, k16), _row_tile(y, tile, BM, n16), _row_tile(residual, tile, BM, n16)
+    kept, keeps = _row_tile(kept, tile, BM, k16), (column == 0).to(tl.int32) * kept_given
     i, j, c = tl.arange(0, BM), column * BN + tl.arange(0, BN), tl.arange(0, KP)
     here, there, inner = i < rows - tile * BM, j < n16, c < k16
     v = tl.load(x + i[:, None] * k16 + c[None, :], mask=here[:, None] & inner[None, :], other=0)
     scale, offset = _gain_and_shift(gain, shift, c, inner, LAYER)
-    added, kept = _ends(bias, residual, i, j, here, there, n16, residual_given)
+    bias, residual = _ends(bias, residual, i, j, here, there, n16, residual_given)
     b = tl.load(weight + j[:, None] * k16 + c[None, :], mask=there[:, None] & inner[None, :], other=0)
     v = v.to(tl.float32)
     mean, inverse = _statistics(v, inner, k16, epsilon, LAYER)
     a = _normalised(v, mean[:, None], inverse[:, None], scale[None, :], offset[None, :])
+    tl.store(kept + i[:, None] * k16 + c[None, :], a, mask=here[:, None] & (c < k16 * keeps)[None, :])
     sums = tl.dot(a, tl.trans(b), tl.zeros([BM, BN], tl.float32))
-    _write(y, sums, added, kept, i, j, here, there, n16, relu)
+    _write(y, sums, bias, residual, i, j, here, there, n16, relu)
 
 
 @triton.jit
 def linear_of_norm_in_blocks(
-    x, weight, bias, gain, shift, residual, y, rows, n16, k16, epsilon, relu, residual_given,
+    x, weight, bias, gain, shift, residual, y, kept, rows, n16, k16, epsilon, relu, residual_given, kept_given,
     LAYER: tl.constexpr, KP: tl.constexpr, BM: tl.constexpr, BN: tl.constexpr, BK: tl.constexpr,
 ):  # fmt: skip
     """Write what linear_of_norm does, for many rows: the norm is computed again for each block of K.
@@ -69,10 +72,11 @@ def linear_of_norm_in_blocks(
     """
     column, tile = _place(BM)
     x, y, residual = _row_tile(x, tile, BM, k16), _row_tile(y, tile, BM, n16), _row_tile(residual, tile, BM, n16)
+    kept, keeps = _row_tile(kept, tile, BM, k16), (column == 0).to(tl.int32) * kept_given
     i, j, whole = tl.arange(0, BM), column * BN + tl.arange(0, BN), tl.arange(0, KP)
     here, there = i < rows - tile * BM, j < n16
     v = tl.load(x + i[:, None] * k16 + whole[None, :], mask=here[:, None] & (whole < k16)[None, :], other=0)
-    added, kept = _ends(bias, residual, i, j, here, there, n16, residual_given)
+    bias, residual = _ends(bias, residual, i, j, here, there, n16, residual_given)
     mean, inverse = _statistics(v.to(tl.float32), whole < k16, k16, epsilon, LAYER)
     sums = tl.zeros([BM, BN], tl.float32)
     for k in range(0, k16, BK):
@@ -82,8 +86,9 @@ def linear_of_norm_in_blocks(
         b = tl.load(weight + j[:, None] * k16 + c[None, :], mask=there[:, None] & inner[None, :], other=0)
         scale, offset = _gain_and_shift(gain, shift, c, inner, LAYER)
         a = _normalised(part.to(tl.float32), mean[:, None], inverse[:, None], scale[None, :], offset[None, :])
+        tl.store(kept + i[:, None] * k16 + c[None, :], a, mask=here[:, None] & (c < k16 * keeps)[None, :])
         sums = tl.dot(a, tl.trans(b), sums)
-    _write(y, sums, added, kept, i, j, here, there, n16, relu)
+    _write(y, sums, bias, residual, i, j, here, there, n16, relu)
 
 
 @triton.jit
@@ -145,19 +150,18 @@ def _ends(bias, residual, i, j, here, there, n16, residual_given):
     They are read before the product, to arrive with the weights, and widened where they are used: the compiler waits
     for a value where it is widened.
     """
-    added = tl.load(bias + j, mask=there, other=0)
     wanted = here[:, None] & (j < n16 * residual_given)[None, :]
-    kept = tl.load(residual + i[:, None] * n16 + j[None, :], mask=wanted, other=0)
-    return added, kept
+    bias = tl.load(bias + j, mask=there, other=0)
+    return bias, tl.load(residual + i[:, None] * n16 + j[None, :], mask=wanted, other=0)
 
 
 @triton.jit
-def _write(y, sums, added, kept, i, j, here, there, n16, relu):
+def _write(y, sums, bias, residual, i, j, here, there, n16, relu):
     """Write sums (BM, BN) with bias, ReLU, which keeps NaN, and residual."""
-    sums += added.to(tl.float32)[None, :]
+    sums += bias.to(tl.float32)[None, :]
     least = tl.where(relu != 0, 0.0, float("-inf"))
     sums = tl.where(sums < least, least, sums)
-    sums += kept.to(tl.float32)
+    sums += residual.to(tl.float32)
     tl.store(y + i[:, None] * n16 + j[None, :], sums.to(tl.float16), mask=here[:, None] & there[None, :])
 
 

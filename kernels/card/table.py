@@ -53,7 +53,8 @@ def _signature(names: str, types: str) -> dict[str, str]:
 
 
 LINEAR = _signature(
-    "x weight bias gain shift residual y rows n16 k16 epsilon relu residual_given", "h h h h h h h I 16 16 F I I"
+    "x weight bias gain shift residual y kept rows n16 k16 epsilon relu residual_given kept_given",
+    "h h h h h h h h I 16 16 F I I I",
 )
 NORM = _signature("x gain shift y rows k16 epsilon", "h h h h I 16 F")
 STEP_ATTENTION = _signature("packed keys values table positions y heads capacity scale", "h h h i l h I I F")

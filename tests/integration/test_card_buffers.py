@@ -173,9 +173,12 @@ def test_memory_goes_to_the_slots_of_its_sentences() -> None:
 # Translations, and the bits of a sentence.
 
 
-@pytest.mark.parametrize(("beam_size", "layers"), [(1, 2), (4, 1)])
-def test_translations_are_those_of_exact_arithmetic_but_for_near_ties(beam_size: int, layers: int) -> None:
-    runners = card_runner(decoder_layers=layers), exact_runner(decoder_layers=layers)
+@pytest.mark.parametrize(
+    ("beam_size", "layers", "norm"), [(1, 2, "pre"), (4, 1, "pre"), (1, 2, "post"), (4, 1, "post")]
+)
+def test_translations_are_those_of_exact_arithmetic_but_for_near_ties(beam_size: int, layers: int, norm: str) -> None:
+    settings = dict(decoder_layers=layers, norm=norm)
+    runners = card_runner(**settings), exact_runner(**settings)
     found, exact = (finished(batch_of(runner, SOURCES[:2], [8, 8], beam_size)) for runner in runners)
     for source in SOURCES[:2]:
         mine, theirs = found[source][0], exact[source][0]

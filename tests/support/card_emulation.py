@@ -49,7 +49,7 @@ def _parameters() -> dict[str, str]:
     linear += [f"linear_{norm}_{width}_{tile}" for norm in norms for width in widths for tile in tiles]
     choose = [f"choose_{top}_{row}{end}" for top in tops for row in rows for end in ("", "_logits")]
     return {
-        **dict.fromkeys(linear, "pppppppiiifii"),
+        **dict.fromkeys(linear, "ppppppppiiifiii"),
         **{f"norm_{norm}": "ppppiif" for norm in norms},
         **{f"step_attention_{size}": "ppppppiif" for size in sizes},
         **{f"cross_attention_{size}": "pppppiiif" for size in sizes},

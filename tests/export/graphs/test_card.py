@@ -72,10 +72,25 @@ def test_a_step_of_base_starts_at_most_56_kernels() -> None:
     assert len(before[names.GREEDY].node) == 164
 
 
-def test_norms_after_the_sum_stay_nodes_but_the_last_one() -> None:
-    found = graphs(**BASE, norm="post")
-    assert kernels(found[names.GREEDY]) == 53 + 17
-    assert Counter(node.op_type for node in found[names.GREEDY].node)["LayerNormalization"] == 17
+def test_norms_after_the_sum_take_no_kernels_of_their_own() -> None:
+    found, before = graphs(**BASE, norm="post"), graphs()
+    for name in (names.ENCODER, names.PLACE, names.DECODER, names.GREEDY, names.GREEDY_STEPS, names.BEAM_STEPS):
+        assert kernels(found[name]) == kernels(before[name])
+        assert not any(node.op_type == "LayerNormalization" for node in found[name].node)
+    assert kernels(found[names.GREEDY]) == 53
+    assert kernels(found[names.BEAM_STEPS]) == BEAM_COUNT * 54
+
+
+@pytest.mark.parametrize(("name", "norms"), [(names.GREEDY, 17), (names.ENCODER, 11)])
+def test_a_norm_after_the_sum_is_written_by_the_product_that_computes_it_and_read_as_a_residual(
+    name: str, norms: int
+) -> None:
+    products = own(graphs(**BASE, norm="post")[name], "FloatLinear")
+    kept = {node.output[1]: place for place, node in enumerate(products) if len(node.output) > 1}
+    residuals = {node.input[5]: place for place, node in enumerate(products) if len(node.input) > 5}
+    assert len(kept) == norms
+    assert all(residuals[each] > place for each, place in kept.items())
+    assert all(len(node.output) == 1 for node in own(graphs()[name], "FloatLinear"))
 
 
 def test_encoder_and_placing_start_few_kernels() -> None:

@@ -180,6 +180,70 @@ def test_a_value_that_a_loop_body_reads_stays() -> None:
     assert graph.differs("stacked", found) == 0
 
 
+# Graphs for CUDA, whose products write the norms that they compute.
+
+
+def kept(graph: Written, *outputs: str) -> list[NodeProto]:
+    """The nodes that are left for CUDA."""
+    return fuse([NodeProto.FromString(node.SerializeToString()) for node in graph.nodes], outputs, keep_norms=True)
+
+
+def float_linear(graph: Written, rows: str) -> str:
+    return graph.op("FloatLinear", rows, "columns", "bias", domain=KERNELS, norm=0, epsilon=0.0, relu=0)
+
+
+def norms(nodes: list[NodeProto]) -> list[int]:
+    """The norms that products compute, 0 none."""
+    return [each.i for node in nodes for each in node.attribute if each.name == "norm"]
+
+
+def test_on_cuda_the_first_product_writes_the_norm_that_a_residual_reads() -> None:
+    graph = Written([])
+    norm = graph.layer_norm("rows")
+    total = graph.add(float_linear(graph, graph.relu(float_linear(graph, norm))), norm)
+    first, second = kept(graph, total)
+    assert [*first.input] == ["rows", "columns", "bias", "gain", "bias"]
+    assert first.output[1:] == [norm]
+    assert (second.input[5], [*second.output]) == (norm, [total])
+    assert norms([first, second]) == [1, 0]
+
+
+def test_on_cuda_the_second_product_reads_the_norm_that_the_first_one_writes() -> None:
+    graph = Written([])
+    norm = graph.rms_norm("rows")
+    products = [float_linear(graph, norm) for _ in range(2)]
+    first, second = kept(graph, *products)
+    assert norms([first, second]) == [2, 0]
+    assert (first.output[1], [*second.input]) == (norm, [norm, "columns", "bias"])
+    assert not any("" in node.output for node in (first, second))
+
+
+@pytest.mark.parametrize("is_output", [False, True])
+def test_on_cuda_a_norm_is_written_only_if_something_else_reads_it(is_output: bool) -> None:
+    graph = Written([])
+    norm = graph.layer_norm("rows")
+    product = float_linear(graph, norm)
+    (left,) = kept(graph, product, *([norm] if is_output else []))
+    assert [*left.output] == [product, norm][: 1 + is_output]
+
+
+def test_on_cuda_a_norm_stays_that_another_node_reads_before_the_first_product() -> None:
+    graph = Written([])
+    norm = graph.layer_norm("rows")
+    other = graph.relu(norm)
+    product = float_linear(graph, norm)
+    assert [node.op_type for node in kept(graph, other, product)] == ["LayerNormalization", "Relu", "FloatLinear"]
+
+
+def test_on_cuda_a_product_that_is_added_to_the_norm_of_its_rows_does_not_read_what_it_writes() -> None:
+    graph = Written([])
+    norm = graph.layer_norm("rows")
+    total = graph.add(norm, float_linear(graph, norm))
+    product, added = kept(graph, total)
+    assert not {*product.input} & {*product.output}
+    assert ([*added.input], [*added.output]) == ([*reversed(product.output)], [total])
+
+
 @given(data=st.data())
 def test_any_graph_computes_the_same_after_fusion(data: st.DataObject) -> None:
     graph, values = Written([]), ["rows"]

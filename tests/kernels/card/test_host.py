@@ -73,8 +73,8 @@ class Case:
 
 
 def linear(rows: int, inputs: int, outputs: int, kernel: str, grid: tuple[int, int, int], **options: Any) -> Case:
-    """A product; options: norm, relu, residual."""
-    norm, relu, residual = (options.get(name, 0) for name in ("norm", "relu", "residual"))
+    """A product; options: norm, relu, residual, and kept, whether the normed rows are an output."""
+    norm, relu, residual, kept = (options.get(name, 0) for name in ("norm", "relu", "residual", "kept"))
     shapes: list[tuple[str, Sequence[int]] | None] = [
         (HALF, (rows, inputs)),
         (HALF, (outputs, inputs)),
@@ -84,19 +84,21 @@ def linear(rows: int, inputs: int, outputs: int, kernel: str, grid: tuple[int, i
         (HALF, (rows, outputs)) if residual else None,
     ]
     pointers = [None if each is None else f"in.{place}" for place, each in enumerate(shapes)]
-    arguments = (*pointers, "out.0", rows, outputs, inputs, 0.5, relu, residual)
+    written = "out.0", "out.1" if kept else None
+    arguments = (*pointers, *written, rows, outputs, inputs, 0.5, relu, residual, kept)
     attributes = dict(norm=norm, epsilon=0.5, relu=relu)
-    return Case("FloatLinear", shapes, [HALF], [(kernel, grid, arguments)], attributes)
+    return Case("FloatLinear", shapes, [HALF] * (1 + kept), [(kernel, grid, arguments)], attributes)
 
 
-def normed_before(rows: int) -> Case:
-    """A product of rows that are too wide for a kernel with a norm."""
+def normed_before(rows: int, *, kept: bool = False) -> Case:
+    """A product of rows that are too wide for a kernel with a norm; kept: whether the normed rows are an output."""
     tile, grid = ("m16", (2, 1, 1)) if rows <= 16 else ("m32n32", (1, 2, 1))
     case = linear(rows, 1040, 32, f"linear_none_{tile}", grid, norm=1)
     ((kernel, _, arguments),) = case.launches
-    norm = ("norm_layer", (rows, 1, 1), ("in.0", "in.3", "in.4", SCRATCH, rows, 1040, 0.5))
-    product = (SCRATCH, *arguments[1:3], None, None, *arguments[5:])
-    return replace(case, launches=[norm, (kernel, grid, product)])
+    normed = "out.1" if kept else SCRATCH
+    norm = ("norm_layer", (rows, 1, 1), ("in.0", "in.3", "in.4", normed, rows, 1040, 0.5))
+    product = (normed, *arguments[1:3], None, None, *arguments[5:])
+    return replace(case, outputs=[HALF] * (1 + kept), launches=[norm, (kernel, grid, product)])
 
 
 def choose(rows: int, count: int, kernels: tuple[str, str], *, logits: bool = False, norm: int = 0) -> Case:
@@ -195,7 +197,11 @@ CASES = {
     "layer norm of 272": linear(16, 272, 96, "linear_layer_k512_m16", (6, 1, 1), norm=1, residual=1),
     "RMS norm": linear(17, 528, 96, "linear_rms_k1024_m32n32", (3, 1, 1), norm=2, relu=1),
     "RMS norm of 1024": linear(3, 1024, 16, "linear_rms_k1024_m16", (1, 1, 1), norm=2),
+    "kept layer norm": linear(3, 512, 32, "linear_layer_k512_m16", (2, 1, 1), norm=1, kept=1),
+    "kept RMS norm": linear(33, 256, 48, "linear_rms_k256_m32n32", (2, 2, 1), norm=2, residual=1, kept=1),
     "norm beforehand": normed_before(3),
+    "kept norm beforehand": normed_before(3, kept=True),
+    "kept norm beforehand of more rows": normed_before(33, kept=True),
     "norm beforehand of more rows": normed_before(33),
     "constant weights": replace(LINEAR, constant=(1, 2)),
     "few constant weights": replace(linear(3, 64, 16, "linear_rms_k256_m16", (1, 1, 1), norm=2), constant=(1, 2)),
@@ -336,6 +342,7 @@ def without_rows(case: Case) -> Case:
 
 EMPTY = {
     "FloatLinear": without_rows(LINEAR),
+    "FloatLinear with kept rows": without_rows(replace(LINEAR, outputs=[HALF, HALF])),
     "Embed": without_rows(EMBED),
     "StepAttention": without_rows(STEP),
     "CrossAttention": CROSS.with_shape(0, 0, 64),
@@ -373,6 +380,7 @@ REFUSED = {
         linear(3, 64, 96, "", (0, 0, 0), residual=1).with_shape(5, 4, 96),
         "expects a residual of shape (3, 96), got (4, 96)",
     ),
+    "kept rows without a norm": (linear(3, 64, 96, "", (0, 0, 0), kept=1), "writes normed rows only with a norm"),
     "norm": (replace(LINEAR, attributes=dict(norm=3, epsilon=0.5, relu=0)), "takes the norm of 0 to 2, got 3"),
     "width of pieces": (EMBED.with_shape(1, 9, 40), "expects the dimensions of pieces to be a multiple of 16, got 40"),
     "table of positions": (

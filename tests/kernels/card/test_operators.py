@@ -91,6 +91,22 @@ def test_a_product_has_a_norm_before_it_and_a_relu_and_a_residual_after_it(
     np.testing.assert_allclose(found, expected, rtol=2e-3, atol=1e-2)
 
 
+@pytest.mark.parametrize(("rows", "inputs", "norm"), [(3, 240, 1), (40, 272, 2), (18, 528, 1), (17, 1040, 1)])
+def test_a_product_also_returns_its_normed_rows_from_which_another_one_has_the_same_bits(
+    card: Card, draw: np.random.Generator, rows: int, inputs: int, norm: int
+):
+    x, weight, bias = halves(draw, rows, inputs), halves(draw, 48, inputs, scale=inputs**-0.5), halves(draw, 48)
+    gain, shift = halves(draw, inputs), halves(draw, inputs) if norm == 1 else None
+    attributes = dict(norm=norm, relu=0, epsilon=1e-5)
+    alone = compute(card, "FloatLinear", [x, weight, bias, gain, shift], [HALF], **attributes)
+    found, kept = compute(card, "FloatLinear", [x, weight, bias, gain, shift], [HALF, HALF], **attributes)
+    np.testing.assert_allclose(kept, normed(x, norm, gain, shift), rtol=2e-3, atol=2e-3)
+    attributes["norm"] = 0
+    again = compute(card, "FloatLinear", [aligned(kept), weight, bias], [HALF], **attributes)
+    assert same_bits(found, *alone)
+    assert same_bits(found, *again)
+
+
 @pytest.mark.parametrize("placed", [False, True])
 def test_an_embedding_is_the_scaled_piece_and_its_position(card: Card, draw: np.random.Generator, placed: bool):
     ids, positions = aligned(np.array([3, 0, 8, 3])), aligned(np.array([0, 4, 1, 2]))

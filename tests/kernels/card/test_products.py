@@ -52,7 +52,17 @@ def drawn(rows: int, columns: int, inner: int, *, relu: int = 0, residual: bool 
     )
 
 
-def compute(interpreter: Interpreter, norm: str, width: int, tile: str, given: Product) -> np.ndarray:
+def compute(
+    interpreter: Interpreter,
+    norm: str,
+    width: int,
+    tile: str,
+    given: Product,
+    kept: np.ndarray | None = None,
+    *,
+    keeps: bool = False,
+) -> list[np.ndarray]:
+    """Return the product, and `kept` if there is one; keeps: whether the kernel writes it."""
     (rows, inner), columns = given.x.shape, len(given.weight)
     found = np.full((rows, columns), np.nan, np.float16)
     arrays: list[Argument] = [
@@ -61,10 +71,18 @@ def compute(interpreter: Interpreter, norm: str, width: int, tile: str, given: P
         given.shift if norm == "layer" else None,
         given.residual,
         found,
+        kept,
     ]
     name = f"linear_{norm}" + (f"_k{width}" if width else "") + f"_{tile}"
-    scalars = rows, columns, inner, EPSILON, given.relu, int(given.residual is not None)
-    return interpreter.run(name, grid_of(rows, columns, *TILES[tile]), *arrays, *scalars)[-1]
+    scalars = rows, columns, inner, EPSILON, given.relu, int(given.residual is not None), int(keeps)
+    after = interpreter.run(name, grid_of(rows, columns, *TILES[tile]), *arrays, *scalars)
+    return after[-1:] if kept is None else after[-2:]
+
+
+def norm_of(interpreter: Interpreter, norm: str, x: np.ndarray, gain: np.ndarray, shift: np.ndarray) -> np.ndarray:
+    """Return what the kernel of a norm alone writes."""
+    given = gain, shift if norm == "layer" else None
+    return interpreter.run(f"norm_{norm}", (len(x),), x, *given, np.zeros_like(x), *x.shape, EPSILON)[-1]
 
 
 def expected(norm: str, given: Product) -> np.ndarray:
@@ -84,7 +102,7 @@ def test_a_product_is_that_in_float64(
 ) -> None:
     relu, residual = rows % 3 == 1, rows > 1
     given = drawn(rows, columns, (width or 528) - short, relu=int(relu), residual=residual)
-    found, sums = compute(interpreter, norm, width, tile, given), expected(norm, given)
+    (found,), sums = compute(interpreter, norm, width, tile, given), expected(norm, given)
     # A value of the norm that lies between two float16 may be rounded to the other one.
     assert np.abs(found - sums).max() < (4e-3 if norm == "none" else 1e-2) * max(1, np.abs(sums).max() / 4)
 
@@ -95,17 +113,17 @@ def test_a_row_has_the_bits_that_it_has_alone_and_at_another_place(
     interpreter: Interpreter, norm: str, width: int, tile: str
 ) -> None:
     given = drawn(2 * TILES[tile][0] + 3, 32, width or 272)
-    found = compute(interpreter, norm, width, tile, given)
+    (found,) = compute(interpreter, norm, width, tile, given)
     order = np.random.default_rng(0).permutation(len(found))
-    assert same_bits(compute(interpreter, norm, width, tile, given.rows(order)), found[order])
+    assert same_bits(*compute(interpreter, norm, width, tile, given.rows(order)), found[order])
     for row in (0, TILES[tile][0] - 1, TILES[tile][0], len(found) - 1):
-        assert same_bits(compute(interpreter, norm, width, tile, given.rows([row])), found[[row]])
+        assert same_bits(*compute(interpreter, norm, width, tile, given.rows([row])), found[[row]])
 
 
 @kernels
 def test_all_tiles_add_in_the_same_order(interpreter: Interpreter, norm: str, width: int) -> None:
     given = drawn(5, 48, (width or 560) - 16)
-    first, *others = (compute(interpreter, norm, width, tile, given) for tile in TILES)
+    first, *others = (compute(interpreter, norm, width, tile, given)[0] for tile in TILES)
     assert all(same_bits(first, each) for each in others)
 
 
@@ -115,9 +133,9 @@ def test_a_row_of_nan_or_infinity_changes_no_other_row(
     interpreter: Interpreter, norm: str, width: int, tile: str
 ) -> None:
     given = drawn(9, 32, width or 64, relu=1, residual=False)
-    before = compute(interpreter, norm, width, tile, given)
+    (before,) = compute(interpreter, norm, width, tile, given)
     given.x[3, 5], given.x[7, 6] = np.nan, np.inf
-    after = compute(interpreter, norm, width, tile, given)
+    (after,) = compute(interpreter, norm, width, tile, given)
     others = [0, 1, 2, 4, 5, 6, 8]
     assert same_bits(after[others], before[others])
     assert np.isnan(after[3]).all(), "a ReLU keeps NaN"
@@ -131,8 +149,30 @@ def test_sums_beyond_float16_are_infinite_and_those_within_are_exact(interpreter
     weight[0], weight[1, ::2], weight[1, 1::2], weight[2, 0] = 1, 1, -1, 1
     zeros = np.zeros(48, np.float16)
     given = Product(x, weight, zeros, zeros, zeros, None)
-    found = compute(interpreter, "none", 0, tile, given)
+    (found,) = compute(interpreter, "none", 0, tile, given)
     assert found[:, :3].tolist() == [[np.inf, 0, largest]] * 2
+
+
+@pytest.mark.parametrize(("norm", "width"), KERNELS[1:])
+@tiles
+def test_a_product_keeps_the_rows_that_the_norm_alone_would_write(
+    interpreter: Interpreter, norm: str, width: int, tile: str
+) -> None:
+    given = drawn(2 * TILES[tile][0] + 3, 80, width - 16)
+    product, kept = compute(interpreter, norm, width, tile, given, np.full_like(given.x, np.nan), keeps=True)
+    assert same_bits(kept, norm_of(interpreter, norm, given.x, given.gain, given.shift))
+    assert same_bits(product, *compute(interpreter, norm, width, tile, given))
+    read_again = replace(given, x=kept)
+    assert same_bits(product, *compute(interpreter, "none", 0, tile, read_again))
+
+
+@pytest.mark.parametrize("norm", ["layer", "rms"])
+@tiles
+@pytest.mark.parametrize("width", [512, 1024])
+def test_a_product_that_keeps_no_rows_writes_none(interpreter: Interpreter, norm: str, width: int, tile: str) -> None:
+    given = drawn(3, 32, width)
+    _, kept = compute(interpreter, norm, width, tile, given, np.full_like(given.x, np.nan))
+    assert np.isnan(kept).all()
 
 
 @pytest.mark.parametrize("norm", ["layer", "rms"])
@@ -141,7 +181,7 @@ def test_a_norm_of_the_largest_values_is_finite(interpreter: Interpreter, norm: 
     given = drawn(3, 16, 512, residual=False)
     largest = np.finfo(np.float16).max
     given.x[0], given.x[1] = largest, np.where(np.arange(512) % 2, largest, -largest)
-    found = compute(interpreter, norm, 512, tile, given)
+    (found,) = compute(interpreter, norm, 512, tile, given)
     assert np.isfinite(found).all()
     assert found == pytest.approx(expected(norm, given), abs=2e-2)
 
@@ -151,26 +191,20 @@ def test_a_norm_of_the_largest_values_is_finite(interpreter: Interpreter, norm: 
 def test_the_norm_of_rows_of_any_length(interpreter: Interpreter, norm: str, inner: int) -> None:
     x, gain, shift = halves(5, inner, seed=1, scale=3) + np.float16(2), halves(inner, seed=2), halves(inner, seed=3)
     x[2], x[3, 7] = 0, np.nan
-    given = gain, shift if norm == "layer" else None
-
-    def compute(rows: np.ndarray) -> np.ndarray:
-        found = np.zeros_like(rows)
-        return interpreter.run(f"norm_{norm}", (len(rows),), rows, *given, found, len(rows), inner, EPSILON)[-1]
-
-    found, others = compute(x), [0, 1, 2, 4]
+    found, others = norm_of(interpreter, norm, x, gain, shift), [0, 1, 2, 4]
     values = normalised(x[others], norm, gain, shift, EPSILON)
     assert found[others] == pytest.approx(values, abs=4e-3 * np.abs(values).max())
     assert np.isnan(found[3]).all()
-    assert same_bits(compute(x[4:]), found[4:])
+    assert same_bits(norm_of(interpreter, norm, x[4:], gain, shift), found[4:])
 
 
 @kernels
 def test_a_row_has_the_same_bits_among_any_number_of_rows(interpreter: Interpreter, norm: str, width: int) -> None:
     """The host takes m16 for up to 16 rows. For more it depends on the columns which other tile it takes."""
     given = drawn(ROWS[-1], 48, (width or 272) - 16)
-    whole = compute(interpreter, norm, width, "m32", given)
+    (whole,) = compute(interpreter, norm, width, "m32", given)
     for rows in ROWS:
         for tile in ("m16",) if rows <= 16 else ("m32n32", "m32"):
             for chosen in (np.arange(rows), moved(rows)):
-                found = compute(interpreter, norm, width, tile, given.rows(chosen))
+                (found,) = compute(interpreter, norm, width, tile, given.rows(chosen))
                 assert same_bits(found, whole[chosen]), f"{rows} rows, {tile}"
