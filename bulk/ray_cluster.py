@@ -19,7 +19,7 @@ from lingon.bulk.planning import Plan, Shard
 from lingon.bulk.runs import ProgressWatch
 from lingon.bulk.shards import Record, ShardWorker
 from lingon.bulk.translating import Translate
-from lingon.bundle.store import open_bundle
+from lingon.bundle.store import find_model, open_bundle
 from lingon.cli.backend import BackendOptions
 from lingon.files import publish_folder
 from lingon.ray_workers import Workers, ray_cluster
@@ -97,9 +97,10 @@ class RayEngine:
 
 def _packed(path: Path) -> dict[str, bytes]:
     """Return the files of a bundle by their names below its folder, and its label under an empty name."""
-    folder = open_bundle(path).folder
+    bundle = open_bundle(find_model(path))
+    folder = bundle.folder
     files = {str(each.relative_to(folder)): each.read_bytes() for each in folder.rglob("*") if each.is_file()}
-    return {"": open_bundle(path).manifest_digest.encode(), **files}
+    return {"": bundle.manifest_digest.encode(), **files}
 
 
 def _unpacked(files: dict[str, bytes]) -> Path:

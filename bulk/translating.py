@@ -7,13 +7,12 @@ from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import ExitStack, closing
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from google.rpc import code_pb2
 
 from lingon.bulk.format import CellValue, Column, Unreadable
-from lingon.bundle.store import open_bundle
+from lingon.bundle.store import find_model, open_bundle
 from lingon.cli.backend import BackendOptions, ListTranslator, open_translator
 from lingon.cli.lines import in_order
 from lingon.client.options import TranslateOptions
@@ -195,7 +194,7 @@ class Translate:
         """Return the beginning of the digest of a bundle, with a space before it, empty for a server."""
         if not self.backend.in_process:
             return ""
-        return f" {open_bundle(Path(self.backend.model or '')).manifest_digest[:DIGITS]}"
+        return f" {open_bundle(find_model(self.backend.model or '')).manifest_digest[:DIGITS]}"
 
     def __call__(self, batch: pa.Table | pa.RecordBatch) -> pa.Table | pa.RecordBatch:
         """Return a table or batch with the added columns, like the functions that Ray Data, Spark and Dask map."""

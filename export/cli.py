@@ -390,7 +390,7 @@ def verify(
         check_files(gate_data)
         with name_missing_extra("lingon verify --gate-data", ["train"]):
             import sacrebleu  # noqa: F401  # a missing package is found before the checks, which take minutes
-    from lingon.bundle.store import open_bundle
+    from lingon.bundle.store import find_model, open_bundle
     from lingon.errors import ParityError
     from lingon.export.verification import (
         check_known,
@@ -403,7 +403,7 @@ def verify(
     from lingon.serving.runtime.device import choose_device
     from lingon.text import printable
 
-    opened = open_bundle(bundle)
+    opened = open_bundle(find_model(bundle))
     choice = choose_device(opened, device, precision)
     check_known(opened, choice.precision)
     pair = pair_of(opened, languages)

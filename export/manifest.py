@@ -9,7 +9,7 @@ from datetime import UTC, datetime
 from pathlib import Path
 
 from lingon.bundle import names
-from lingon.bundle.manifest import Alignment, BundleName, Defaults, FileName, Limits, Manifest
+from lingon.bundle.manifest import Alignment, BundleName, Defaults, FileName, Limits, Manifest, Origin
 from lingon.bundle.store import all_versions, bundles_below, is_bundle, versions
 from lingon.errors import SettingsError
 from lingon.export.graphs.card import operators_lack
@@ -22,6 +22,7 @@ from lingon.training.config import Config
 from lingon.training.model_settings import ModelSettings, TransformerSettings, default_layer
 from lingon.training.models.interface import AnyModel
 
+MOST_CHARACTERS = 500  # of a line of text in a manifest
 ATTACHMENT_SUFFIXES = (".svg", ".png", ".md", ".txt")
 
 
@@ -66,7 +67,21 @@ def build_manifest(checkpoint: Checkpoint, folder: Path, settings: ExportSetting
         alignment=alignment,
         languages=languages,
         source_end=tokenizer.source_end,
+        origin=_origin(checkpoint.config),
     )
+
+
+def _origin(config: Config) -> Origin | None:
+    """Return where an imported model comes from, cut to what a manifest holds."""
+    if config.origin is None:
+        return None
+    said = config.origin
+    return Origin(_one_line(said.source or said.form), _one_line(said.licence), dict(said.scores))
+
+
+def _one_line(text: str) -> str:
+    """Return a text of a file from elsewhere as a TextLine."""
+    return "".join(filter(str.isprintable, " ".join(text.split())))[:MOST_CHARACTERS]
 
 
 def check_folder(folder: Path) -> None:

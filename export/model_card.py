@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
+
 from lingon.bundle.manifest import Manifest
 from lingon.errors import first_of
 from lingon.export.text_data import card_section
@@ -64,8 +66,14 @@ def _history(config: Config, progress: TrainingProgress) -> list[str]:
 
 def _origin(origin: OriginSettings) -> list[str]:
     stated = origin.licence or "its files state none"
+    published = [f"- published as {origin.source}"] if origin.source else []
+    scores = [f"- its publisher's scores: {_scores(origin.scores)}"] if origin.scores else []
     files = (f"- `{name}`, SHA-256 {digest}" for name, digest in origin.files.items())
-    return ["## Origin", "", f"- imported: {origin.form}", f"- licence: {stated}", *files]
+    return ["## Origin", "", f"- imported: {origin.form}", *published, f"- licence: {stated}", *scores, *files]
+
+
+def _scores(scores: Mapping[str, float]) -> str:
+    return ", ".join(f"{name} {value:g}" for name, value in scores.items())
 
 
 def _training(config: Config, progress: TrainingProgress) -> list[str]:

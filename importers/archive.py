@@ -17,10 +17,10 @@ from pathlib import Path, PurePosixPath
 from typing import IO, Any, cast
 
 from lingon.errors import LingonError, SourceModelError
+from lingon.fetching.sources import ARCHIVES
 from lingon.importers.files.fields import most_unpacked
 
 ZIPS = (".zip", ".argosmodel")
-SUFFIXES = (*ZIPS, ".tar", ".tar.gz", ".tgz", ".tar.xz", ".tar.bz2")
 MOST_FILES = 10_000  # and folders
 MOST_BYTES = 64 * 2**30  # of all files together
 MOST_HEADER_BYTES = 2**26  # of a tar file; a header of 1,024 bytes for each of 10,000 files takes 10 MB
@@ -48,7 +48,7 @@ def folder_of(source: Path) -> Iterator[Path]:
     Raises SourceModelError for what is no archive, and for one with links, names outside it or too much in it. Errors
     inside the block name the archive, not the folder that it was unpacked into.
     """
-    if source.is_dir() or not source.name.endswith(SUFFIXES):
+    if source.is_dir() or not source.name.endswith(ARCHIVES):
         yield source
         return
     with tempfile.TemporaryDirectory(prefix="lingon-import-") as name:

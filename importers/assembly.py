@@ -95,7 +95,13 @@ def _config(source: ForeignModel, pair: tuple[str, str]) -> Config:
         },
         "model": source.settings.model_dump(),
         "languages": None if source.languages is None else source.languages.model_dump(),
-        "origin": {"form": facts.form, "licence": facts.licence, "files": digests(facts.files)},
+        "origin": {
+            "form": facts.form,
+            "licence": facts.licence,
+            "files": digests(facts.files),
+            "source": facts.origin,
+            "scores": dict(facts.scores),
+        },
     }
     return parse_config(values, facts.form)
 

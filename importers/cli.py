@@ -14,14 +14,19 @@ from lingon.export.cli import MaxBeamSizeOption
 
 if TYPE_CHECKING:
     from lingon.export.settings import ExportSettings, ExportTexts
+    from lingon.fetching.sources import Fetched, Published
     from lingon.importers.pipeline import Imported, ImportSettings
+
+LEAST_LOG_PROB = -2.5  # mean natural logarithm of the probability of a token; see ImportSettings
 
 # The options of `lingon import`.
 
 SourceArgument = Annotated[
-    Path,
+    str,
     typer.Argument(
-        help="Folder or archive (.zip, .argosmodel, .tar, .tar.gz) with the files of a model of another toolkit."
+        help="Folder or archive (.zip, .argosmodel, .tar, .tar.gz) with the files of a model of another toolkit; or "
+        "OWNER/NAME[@REVISION] of the Hugging Face hub, the https URL of an archive, or a name of the catalogue, as "
+        "en-de (see `lingon models available`), which are downloaded."
     ),
 ]
 BundleFolderArgument = Annotated[
@@ -45,8 +50,9 @@ class ImportGateOptions(OptionGroup):
     gate_source: Annotated[
         Path | None,
         typer.Option(
-            help="Sentences of the source language, for the gates and the int8 ranges, one a line. Default: none, as "
-            "--checkpoint and --report permit."
+            help="Sentences of the source language, for the gates and the int8 ranges, one a line. Default: for a "
+            "bundle, dates, lists, amounts and names in this language, made from the locale data of Unicode; for "
+            "--checkpoint and --report none."
         ),
     ] = None
     gate_reference: Annotated[
@@ -96,7 +102,7 @@ class ModelReadingOptions(OptionGroup):
     least_log_prob: Annotated[
         float,
         typer.Option(max=0, help="Least mean log-probability of the tokens of its own translations, as a check."),
-    ] = -2.5
+    ] = LEAST_LOG_PROB
     licence: Annotated[
         str,
         typer.Option(help="The licence of the model, for its card. Default: what the files say.", show_default=False),
@@ -144,6 +150,7 @@ CheckpointOption = Annotated[
     Path | None,
     typer.Option(help="New folder for a checkpoint of Lingon, in the place of a bundle. Default: none is written."),
 ]
+OWN_SHORTLIST, LEARNED = "own", "learn"
 ReportOption = Annotated[bool, typer.Option("--report", help="Say what the files hold, and write nothing.")]
 
 
@@ -155,13 +162,62 @@ def import_model(
     languages: LanguagesOption = None,
     gates: ImportGateOptions,
     reading: ModelReadingOptions,
-    shortlist: ShortlistChoiceOption = "own",
+    shortlist: ShortlistChoiceOption = OWN_SHORTLIST,
     trim: TrimOption = None,
     checkpoint: CheckpointOption = None,
     report: ReportOption = False,
 ) -> None:
     """Turn a model of another toolkit into a bundle, verified against it."""
-    _check_arguments(folder, checkpoint, gates, trim or [], report=report)
+    _check_arguments(folder, checkpoint, gates, trim or [], shortlist, report=report)
+    from lingon.cli.models import download_tools
+    from lingon.fetching.sources import resolve
+
+    with download_tools() as tools:
+        found = resolve(source)
+        with found.fetched(tools) as fetched:
+            outputs = Outputs(folder, checkpoint, report)
+            _import(fetched, outputs, languages, gates, reading, shortlist, trim or [])
+
+
+@dataclass(frozen=True, slots=True)
+class Outputs:
+    """What an import writes: a bundle below a folder, a checkpoint, or only a report."""
+
+    folder: Path | None = None
+    checkpoint: Path | None = None
+    report: bool = False
+
+
+def import_fetched(
+    fetched: Fetched,
+    folder: Path,
+    *,
+    languages: str | None = None,
+    gate_source: Path | None = None,
+    gate_reference: Path | None = None,
+    precision: str | None = None,
+    least_log_prob: float = LEAST_LOG_PROB,
+) -> None:
+    """Turn fetched files into a bundle below folder (models/NAME), as `lingon models get` does.
+
+    The options are those of `lingon import`. Raises LingonError.
+    """
+    gates = ImportGateOptions(gate_source=gate_source, gate_reference=gate_reference, precision=precision)
+    _check_arguments(folder, None, gates, [], OWN_SHORTLIST, report=False)
+    reading = ModelReadingOptions(least_log_prob=least_log_prob)
+    _import(fetched, Outputs(folder), languages, gates, reading, OWN_SHORTLIST, [])
+
+
+def _import(
+    fetched: Fetched,
+    outputs: Outputs,
+    languages: str | None,
+    gates: ImportGateOptions,
+    reading: ModelReadingOptions,
+    shortlist: str,
+    trim: list[Path],
+) -> None:
+    """Read, check and write a model."""
     from lingon.export.cli import print_report
     from lingon.importers import pipeline
     from lingon.importers.archive import folder_of
@@ -172,17 +228,20 @@ def import_model(
     def log(line: str) -> None:
         typer.echo(line, err=True)
 
-    settings = _settings(languages, reading, shortlist, every_language=report and gates.gate_source is None)
-    with folder_of(source) as files:
+    folder, checkpoint, own_text = outputs.folder, outputs.checkpoint, gates.gate_source is not None
+    settings = _settings(
+        languages, reading, shortlist, fetched.published, every_language=outputs.report and not own_text
+    )
+    with folder_of(fetched.path) as files:
         imported = pipeline.read_source(files, settings, log)
         check_samples(imported.checkpoint, imported.source, files, log)
-        texts = _texts(imported, gates, shortlist, log)
-        if gates.gate_source is not None:
+        texts = _texts(imported, gates, shortlist, log, made=folder is not None)
+        if texts.held_out:
             sources = [normalise(pair.source) for pair in texts.held_out]
             pipeline.check_imported(imported, files, sources, settings, log)
     if trim:
         imported = pipeline.trim_imported(imported, trim, log)
-        texts = _texts(imported, gates, shortlist, lambda line: None)  # more tokens in some of them
+        texts = _texts(imported, gates, shortlist, lambda line: None, made=folder is not None)  # more tokens in some
     loaded = imported.checkpoint
     if checkpoint is not None:
         save_checkpoint(checkpoint, loaded.config, loaded.tokenizer, loaded.model, loaded.progress)
@@ -193,31 +252,45 @@ def import_model(
 
 
 def _settings(
-    languages: str | None, reading: ModelReadingOptions, shortlist: str, *, every_language: bool
+    languages: str | None,
+    reading: ModelReadingOptions,
+    shortlist: str,
+    published: Published,
+    *,
+    every_language: bool,
 ) -> ImportSettings:
-    """Return the settings of an import."""
+    """Return the settings of an import. What the user says comes before what the publisher says."""
     from lingon.importers.pipeline import ImportSettings
 
+    pair = published.languages
     return ImportSettings(
-        languages=_languages(languages),
+        languages=_languages(languages) or (([pair[0]], [pair[1]]) if pair else None),
         every_language=every_language,
         longest=reading.max_source_tokens,
         pieces=(reading.source_pieces, reading.target_pieces or reading.source_pieces),
         source_end=reading.source_end,
         compare=reading.compare,
         least_log_prob=reading.least_log_prob,
-        licence=reading.licence,
+        licence=reading.licence or published.licence,
+        origin=published.source,
+        scores=published.scores,
         shortlist=shortlist,
     )
 
 
-def _texts(imported: Imported, gates: ImportGateOptions, shortlist: str, log: Callable[[str], None]) -> ExportTexts:
-    """Return the text for the gates, and that to learn a shortlist from, whose targets may be missing."""
+def _texts(
+    imported: Imported, gates: ImportGateOptions, shortlist: str, log: Callable[[str], None], *, made: bool
+) -> ExportTexts:
+    """Return the text for the gates, and that to learn a shortlist from, whose targets may be missing.
+
+    made: whether the text is made from locale data if the user names none
+    """
     from lingon.export.settings import ExportTexts
-    from lingon.importers.pipeline import gate_pairs, split_pairs
+    from lingon.importers.pipeline import gate_pairs, made_pairs, split_pairs
 
     if gates.gate_source is None:
-        return ExportTexts(())
+        count = max(gates.gate_sentences, gates.parity_sentences)
+        return ExportTexts(made_pairs(imported, count, log) if made else ())
     pairs = gate_pairs(imported, gates.gate_source, gates.gate_reference, log)
     held_out = max(gates.gate_sentences, gates.parity_sentences)
     return ExportTexts(*split_pairs(pairs, held_out, shortlist, gates.gate_source))
@@ -248,7 +321,13 @@ def _export_settings(imported: Imported, gates: ImportGateOptions, shortlist: st
 
 
 def _check_arguments(
-    folder: Path | None, checkpoint: Path | None, gates: ImportGateOptions, trim: list[Path], *, report: bool
+    folder: Path | None,
+    checkpoint: Path | None,
+    gates: ImportGateOptions,
+    trim: list[Path],
+    shortlist: str,
+    *,
+    report: bool,
 ) -> None:
     """Raise SettingsError unless one thing is to be written that can be; CorpusError if a text is missing."""
     from lingon.errors import SettingsError
@@ -256,8 +335,12 @@ def _check_arguments(
 
     if sum((folder is not None, checkpoint is not None, report)) != 1:
         raise SettingsError("name one of: the folder of a model (models/NAME), --checkpoint FOLDER, --report")
-    if folder is not None and gates.gate_source is None:
-        raise SettingsError("a bundle needs text for its gates: name sentences of the source language, --gate-source")
+    for name, given in (
+        ("--gate-reference", gates.gate_reference),
+        ("--shortlist learn", folder is not None and shortlist == LEARNED),
+    ):
+        if given and gates.gate_source is None:
+            raise SettingsError(f"{name} needs sentences of the source language, --gate-source")
     if folder is not None:
         from lingon.export.manifest import check_folder
 

@@ -45,6 +45,8 @@ class Facts:
     alignment: the decoder layer and its heads whose attention gives alignments, or None if the checkpoint does not say
     files: what was read
     toolkit: what the checkpoint was made for
+    origin: where it was published, such as a repository with its revision; "" if nothing says it
+    scores: published ones by test set and metric
     """
 
     form: str
@@ -56,6 +58,8 @@ class Facts:
     files: tuple[Path, ...]
     licence: str = ""
     toolkit: str = "Transformers"
+    origin: str = ""
+    scores: Mapping[str, float] = field(default_factory=dict)
 
 
 @dataclass(frozen=True, slots=True)

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 
@@ -20,6 +20,7 @@ from lingon.importers.files.fields import JsonFields, explained
 from lingon.importers.files.pieces import Numbering
 from lingon.importers.files.tensors import are_graphs
 from lingon.importers.foreign_model import ForeignModel
+from lingon.importers.gate_text import made_sentences
 from lingon.importers.readers.ctranslate2 import is_argos, is_ctranslate2, read_argos, read_ctranslate2
 from lingon.importers.readers.fsmt import read_fsmt
 from lingon.importers.readers.marian import read_marian
@@ -155,7 +156,8 @@ class ImportSettings:
         first. ALL stands for all others. None where its files say
     every_language: whether all languages are taken of a model of several if none is named; enough for a report, which
         needs no pair of the gates
-    licence: of the model, if the user knows it
+    licence: of the model, if the user or its publisher says it
+    origin, scores: as in Facts
     longest: source tokens that the bundle reads, the end token counted. None is what the files say
     pieces: sentencepiece models of the source and of the target, for files that have none
     source_end: whether a source ends with the end token, for folders of CTranslate2. None is what the files say
@@ -168,6 +170,8 @@ class ImportSettings:
     languages: tuple[Sequence[str], Sequence[str]] | None = None
     every_language: bool = False
     licence: str = ""
+    origin: str = ""
+    scores: Mapping[str, float] = field(default_factory=dict)
     longest: int | None = None
     pieces: tuple[Path | None, Path | None] = (None, None)
     source_end: bool | None = None
@@ -196,7 +200,8 @@ def read_source(folder: Path, settings: ImportSettings, log: Log) -> Imported:
         raise explained(error, folder) from None
     source = with_wide_heads(source)
     chosen, pair = choose_languages(folder, source, settings.languages, every=settings.every_language)
-    facts = replace(source.facts, licence=settings.licence or source.facts.licence)
+    licence = settings.licence or source.facts.licence
+    facts = replace(source.facts, licence=licence, origin=settings.origin, scores=settings.scores)
     source = with_shortlist(replace(source, facts=facts, languages=chosen), settings.shortlist)
     checkpoint = checkpoint_of(source, pair, folder)
     gates = "" if settings.languages is None else f" (gates: {pair[0]} to {pair[1]})"
@@ -276,6 +281,24 @@ def gate_pairs(imported: Imported, source: Path, reference: Path | None, log: Lo
     if not found:
         needed = f"2 to {longest} source tokens" + ("" if reference is None else " and a reference")
         raise SettingsError(f"{source}: no sentence for the gates: none has {needed}")
+    return found
+
+
+def made_pairs(imported: Imported, count: int, log: Log) -> list[Pair]:
+    """Return texts for the gates from locale data, for a user who has none. Raises SettingsError if there are none."""
+    tokenizer, longest = imported.checkpoint.tokenizer, imported.checkpoint.config.max_source_tokens
+    language = imported.checkpoint.config.data.source_language
+    texts = map(normalise, made_sentences(language, count))
+    found = [Pair(text, "") for text in texts if len(tokenizer.encode_source(text)) <= longest]
+    if not found:
+        raise SettingsError(
+            f"a bundle needs text for its gates, and the locale data have none in {language}: name sentences of the "
+            f"source language, --gate-source"
+        )
+    log(
+        f"text for the gates: {len(found):,} dates, lists, amounts and names in {language} from the locale data of "
+        f"Unicode, without references; --gate-source tries the model on sentences of your own"
+    )
     return found
 
 

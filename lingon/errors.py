@@ -7,6 +7,7 @@ LingonError                     a message of one line. Exit code 1
 |-- MarkupError                 a text that should be XML is not well-formed
 |-- CheckpointError             a checkpoint is missing, incomplete or does not fit
 |-- SourceModelError            files of another toolkit are not a model that Lingon reads
+|-- DownloadError               a file of a model cannot be downloaded, or is not the one that was expected
 |-- BundleError                 a bundle is missing, altered, or in a format that this version does not read
 |   `-- DamagedBundle           a file of a bundle is missing, altered or not listed, as while it is being copied
 |-- ParityError                 the outputs of an exported graph differ from those of its checkpoint
@@ -99,6 +100,10 @@ class CheckpointError(LingonError):
 
 class SourceModelError(LingonError):
     """The files of a model of another toolkit cannot be read, contradict each other, or are of an unknown form."""
+
+
+class DownloadError(LingonError):
+    """A file of a model cannot be downloaded, or is not the one that was expected. The message names the URL."""
 
 
 class BundleError(LingonError):

@@ -6,6 +6,7 @@ import inspect
 import os
 import signal
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
@@ -16,7 +17,10 @@ if TYPE_CHECKING:
 
 Models = Annotated[
     list[Path] | None,
-    typer.Argument(help="models/NAME, models/NAME/VERSION or a folder of models.", show_default="models"),
+    typer.Argument(
+        help="NAME, models/NAME, models/NAME/VERSION or a folder of models.",
+        show_default="$LINGON_MODELS_FOLDER, else models",
+    ),
 ]
 
 
@@ -35,21 +39,32 @@ def _serve(config: Path | None, flags: dict[str, Any]) -> None:
     from lingon.serving.server import serve as run
     from lingon.serving.settings import load
 
-    loaded = load(flags, os.environ, config)
-    _check_models_are_named(loaded)
+    loaded = _with_paths(load(flags, os.environ, config))
     configure(loaded.settings.log_format, loaded.settings.log_level)
     log_settings(loaded)
     raise typer.Exit(run(loaded.settings, typer.echo))
 
 
-def _check_models_are_named(loaded: LoadedSettings) -> None:
-    """Raise SettingsError if no models are given and there is no default model."""
+def _with_paths(loaded: LoadedSettings) -> LoadedSettings:
+    """Return the settings with the paths of models that are named. Raises SettingsError, BundleError."""
+    from lingon.bundle.store import find_model, models_folder
+
+    default = loaded.origins["models"] == "default"
+    models = (models_folder(),) if default else loaded.settings.models
+    if default:
+        _check_folder(*models)
+    paths = tuple(map(find_model, models))
+    return replace(loaded, settings=loaded.settings.model_copy(update={"models": paths}))
+
+
+def _check_folder(folder: Path) -> None:
+    """Raise SettingsError if there is no folder of models, from which all are served if none is named."""
     from lingon.errors import SettingsError
 
-    (folder, *others) = loaded.settings.models
-    if loaded.origins["models"] == "default" and not others and not folder.is_dir():
+    if not folder.is_dir():
         raise SettingsError(
-            f"no models to serve are named, and there is no folder {folder} here; name them: lingon serve models/NAME"
+            f"no models to serve are named, and there is no folder {folder} here; name them: lingon serve models/NAME, "
+            f"or get one: lingon models get en-de"
         )
 
 
@@ -113,9 +128,10 @@ def doctor(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object.")] = False,
 ) -> None:
     """Report what works on this machine, what does not, and why. Exit code 1 if a model cannot be served."""
+    from lingon.bundle.store import models_folder
     from lingon.serving.doctor import examine, report
 
-    findings = examine(models or [Path("models")])
+    findings = examine(models or [models_folder()])
     if as_json:
         import json
 

@@ -12,7 +12,7 @@ from pathlib import Path
 from typing import Any
 
 from lingon.bundle.manifest import PASSED
-from lingon.bundle.store import Bundle, bundles_below, is_bundle, use_highest_whole
+from lingon.bundle.store import Bundle, bundles_below, find_model, is_bundle, use_highest_whole
 from lingon.errors import BundleError, first_of
 from lingon.extras import install_command
 from lingon.machine import granted_cores, usable_cores
@@ -75,7 +75,7 @@ def report(findings: dict[str, Any]) -> str:
         lines.append(f"model {model['path']}: {problem or checked}")
         lines += [f"model {model['path']}: left out, not whole: {reason}" for reason in model["left_out"]]
     if not findings["models"]:
-        lines.append("model: none found; create one with: lingon export CHECKPOINT models/NAME")
+        lines.append("model: none found; get one with: lingon models get en-de")
     lines.append(f"result: `lingon serve` {'can start' if findings['can_serve'] else 'cannot start, see above'}")
     return "\n".join(lines)
 
@@ -87,10 +87,12 @@ def _extra_line(name: str, state: str | list[str]) -> str:
 
 
 def _models(path: Path) -> list[dict[str, Any]]:
+    try:
+        path = find_model(path)
+    except BundleError as error:
+        return [_unusable(path, str(error))]
     if is_bundle(path):
         return [_model(path)]
-    if not path.is_dir():
-        return [_unusable(path, f"{path}: no such folder")]
     found, _ = bundles_below(path)
     return list(map(_model, found)) or [_unusable(path, f"{path}: no bundle is here or one folder below")]
 

@@ -18,7 +18,7 @@ from queue import SimpleQueue
 from types import TracebackType
 from typing import Any, TypeVar
 
-from lingon.bundle.store import open_bundle
+from lingon.bundle.store import find_model, open_bundle
 from lingon.errors import Cancelled, LingonError
 from lingon.files import TranslatedLines
 from lingon.serving.engine.limits import EngineLimits
@@ -78,7 +78,7 @@ class LocalTranslator:
         """
         options = LoadOptions(device=device, precision=precision, engines=engines, threads=threads, limits=LIMITS)
         with _warnings_with_values():
-            self._translator = load_translator(open_bundle(Path(model)), options)
+            self._translator = load_translator(open_bundle(find_model(model)), options)
         self._catalog = Catalog([self._entry()])
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="local translator", daemon=True)

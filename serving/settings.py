@@ -63,8 +63,9 @@ class Settings(BaseModel):
 
     models: Annotated[tuple[Path, ...], Field(min_length=1)] = Field(
         (Path("models"),),
-        description="Models to serve: paths of bundles (models/NAME/VERSION), of models (models/NAME; the highest "
-        "version that is whole is served) or of folders of models. The variable separates them by commas.",
+        description="Models to serve: names of models in the folder of models, paths of bundles (models/NAME/VERSION), "
+        "of models (models/NAME; the highest version that is whole is served) or of folders of models. The variable "
+        "separates them by commas.",
     )
     host: str = Field("127.0.0.1", description="Address that the gRPC port listens on; 0.0.0.0 is every IPv4 address.")
     port: Port = Field(50_051, description="TCP port of the gRPC service; 0 takes a free port.")
@@ -347,6 +348,9 @@ CLIENT_VARIABLES = {
     "LINGON_API_KEY_FILE",
     "LINGON_INSECURE",
     "LINGON_KERNELS",
+    "LINGON_MODELS_FOLDER",
+    "LINGON_MIRROR",
+    "LINGON_DOWNLOADS",
     "LINGON_CUDA_DRIVER",
 }
 """Variables that are not settings of a server: the path of its TOML file, the options of clients, and what the native

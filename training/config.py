@@ -249,6 +249,8 @@ class OriginSettings(SettingsBlock):
     form: str  # of its files, such as Hugging Face Marian
     licence: str = ""  # as its files state it
     files: dict[str, str]  # their SHA-256 by name
+    source: str = ""  # where they were published, such as a repository with its revision
+    scores: dict[str, float] = Field(default_factory=dict)  # published ones by test set and metric, such as flores-bleu
 
 
 class TokenizerSettings(SettingsBlock):

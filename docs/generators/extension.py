@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from docs.generators.models import catalogue
 from docs.generators.proto import reference
 from docs.generators.reference import (
     command_line,
@@ -62,6 +63,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "bundle-declarations": declarations,
     "bundle-layout": layout,
     "bundle-tensors": tensors,
+    "catalogue": catalogue,
     "chaos": chaos,
     "cli": command_line,
     "errors": errors,

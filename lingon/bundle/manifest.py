@@ -238,6 +238,23 @@ class State:
         return [size for size in self.shape if isinstance(size, str)]
 
 
+ScoreName = Annotated[str, Pattern(r"[a-z0-9][a-z0-9.-]{0,63}", "a name of small letters, digits and . -")]
+
+
+@dataclass(frozen=True, slots=True)
+class Origin:
+    """Where an imported model comes from, and what its publisher says of it.
+
+    source: a repository with its revision, as Helsinki-NLP/opus-mt-en-de@3a5f, a URL, or the form of its files
+    licence: as its publisher states it, empty if nothing states one
+    scores: published ones by test set and metric, as flores-bleu (0 to 100) and flores-comet (0 to 1)
+    """
+
+    source: TextLine
+    licence: TextLine
+    scores: Annotated[dict[ScoreName, Annotated[float, Range(-1000, 1000)]], MaxLength(100)]
+
+
 @dataclass(frozen=True, slots=True)
 class Limits:
     """Bounds of a model, in tokens. The end token is one of them where the model reads or writes it."""
@@ -312,6 +329,7 @@ class Manifest:
     text: TextData | None = None  # None without calibration
     languages: Languages | None = None  # None for one pair, which needs no tokens of its own
     source_end: bool = True  # whether a source ends with the end token; those of OpenNMT's models do not
+    origin: Origin | None = None  # None for a model that was not imported
     checksums: Annotated[dict[FilePath, Sha256], MaxLength(1000)] = field(default_factory=dict)
     format: int = FORMAT
 
@@ -349,7 +367,10 @@ class Manifest:
 
     def to_bytes(self) -> bytes:
         """Return the only byte sequence of this manifest that a reader accepts. It ends with its own digest."""
-        body = _dump(asdict(self))
+        values = asdict(self)
+        if self.origin is None:  # so that the bytes of bundles from before this field stay as they are
+            del values["origin"]
+        body = _dump(values)
         return _dump({**json.loads(body), "digest": hashlib.sha256(body).hexdigest()})
 
     @classmethod
@@ -367,7 +388,7 @@ class Manifest:
             )
         values.pop("digest", None)
         try:
-            manifest = parse_dataclass(cls, {**values, "format": found})
+            manifest = parse_dataclass(cls, {"origin": None, **values, "format": found})
             intact = manifest.to_bytes() == content
             problem = next(manifest._contradictions(), None)
         except SchemaError as error:

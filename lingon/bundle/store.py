@@ -143,6 +143,53 @@ class Bundle:
             self.read(name)
 
 
+MODELS_FOLDER = "LINGON_MODELS_FOLDER"  # variable with the folder that has the models of this machine
+BUNDLE_NAME = r"\w[\w.+-]{0,127}"
+_MODEL_NAME = re.compile(rf"(?:[\w.-]+/)?{BUNDLE_NAME}")  # of a model, or OWNER/NAME of a repository it came from
+
+
+def models_folder() -> Path:
+    """Return the folder that has the models of this machine: that of LINGON_MODELS_FOLDER, else `models` here."""
+    return Path(os.environ.get(MODELS_FOLDER) or "models")
+
+
+def find_model(given: str | Path) -> Path:
+    """Return the path of the bundle, of the model, or of the folder of models that a user names.
+
+    given: such a path; or the name of a model in the folder of models, as en-de; or the repository that a model there
+        was imported from, as Helsinki-NLP/opus-mt-en-de. A path of a bundle comes before a name
+
+    Raises BundleError if there is neither; it names the command that gets a model.
+    """
+    path, name = Path(given), str(given)
+    if is_bundle(path):
+        return path
+    if not path.is_absolute() and _MODEL_NAME.fullmatch(name):
+        folder = models_folder()
+        if is_bundle(folder / name):
+            return folder / name
+        if "/" in name and _is_from(folder / path.name, name):
+            return folder / path.name
+    if not path.exists():
+        raise _no_bundle(path)
+    return path
+
+
+def _is_from(path: Path, repository: str) -> bool:
+    """Return whether there is a model at path that was imported from a repository, in any revision."""
+    if not is_bundle(path):
+        return False
+    origin = use_highest_whole(path, lambda bundle: bundle.manifest.origin)
+    return origin is not None and origin.source.partition("@")[0] == repository
+
+
+def _how_to_get(path: Path) -> str:
+    """Return the command that gets a model, with the name of the one that is missing if its path says it."""
+    name = path.parent.name if path.name.isdigit() else path.name
+    is_name = re.fullmatch(BUNDLE_NAME, name) is not None and path != models_folder()
+    return f"lingon models get {name if is_name else 'en-de'}"
+
+
 def is_bundle(path: Path) -> bool:
     """Return whether path is a bundle or the folder of a model's versions."""
     return _has_manifest(path) or bool(versions(path))
@@ -240,7 +287,9 @@ def with_checksums(folder: Path, manifest: Manifest, files: Mapping[str, FileCon
 
 def _no_bundle(path: Path) -> BundleError:
     if not path.exists():
-        return BundleError(f"{path}: no such folder; give models/NAME or models/NAME/VERSION")
+        return BundleError(
+            f"{path}: no such folder; give models/NAME or models/NAME/VERSION, or get a model: {_how_to_get(path)}"
+        )
     if path.is_dir() and (models := bundles_below(path)[0]):
         shown = first_of([str(model) for model in models], MOST_NAMED)
         return BundleError(f"{path}: a folder of models, not one of them; name one of {shown}")

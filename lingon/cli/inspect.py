@@ -24,10 +24,10 @@ def inspect(
     as_json: Annotated[bool, typer.Option("--json", help="Print one JSON object. Default: tables.")] = False,
 ) -> None:
     """Print the content of a bundle and verify the checksum of every file; exit code 1 if one does not match."""
-    from lingon.bundle.store import open_bundle
+    from lingon.bundle.store import find_model, open_bundle
     from lingon.errors import BundleError, first_of
 
-    opened = open_bundle(bundle)
+    opened = open_bundle(find_model(bundle))
     files = file_table(opened)
     damaged = [f"{file['name']} ({file['state']})" for file in files if file["state"] != "ok"]
     if as_json:

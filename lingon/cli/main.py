@@ -116,7 +116,8 @@ def build(entries: Iterable[EntryPoint]) -> typer.Typer:
     """Return the app with these verbs."""
     app = typer.Typer(
         cls=PlainGroup,
-        help="Machine translation: train a model, export it to ONNX, serve it over gRPC, translate.",
+        help="Machine translation: train a model, export it to ONNX, serve it over gRPC, translate. Without a model of "
+        "your own, get one by its name: lingon models get en-de",
         pretty_exceptions_enable=False,
     )
     app.callback(invoke_without_command=True)(_root)

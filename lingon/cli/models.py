@@ -1,4 +1,7 @@
-"""The verbs of `lingon models`: list, load, swap, unload. Heavy imports happen when a verb runs."""
+"""The verbs of `lingon models`. Heavy imports happen when a verb runs.
+
+get, available and mirror are about models of elsewhere; list, load, swap and unload about those of a running server.
+"""
 
 from __future__ import annotations
 
@@ -6,7 +9,8 @@ import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
-from typing import TYPE_CHECKING, Annotated
+from pathlib import Path
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
@@ -17,6 +21,8 @@ from lingon.errors import LingonError
 if TYPE_CHECKING:
     from lingon.admin.v1 import admin_pb2 as pb
     from lingon.client.client import ModelsClient
+    from lingon.fetching.catalogue import Offer
+    from lingon.fetching.sources import Fetched, Tools
 
 ADMIN_VARIABLE = "LINGON_ADMIN"
 POLL_INTERVAL = 0.25  # seconds between two looks at the models of a server that changes them
@@ -110,7 +116,186 @@ def unload(
     typer.echo(f"{model} was unloaded")
 
 
-models = typer.Typer(help="List, load, swap and unload the models of a running server, through its admin port.")
+FromOption = Annotated[
+    str | None,
+    typer.Option(
+        "--from",
+        metavar="SOURCE",
+        help="Where the model is: the URL or the folder of a mirror, which has it under its name; a repository "
+        "OWNER/NAME[@REVISION] of the Hugging Face hub; the https URL of an archive; or a folder here.",
+        show_default="the mirror of $LINGON_MIRROR, else the catalogue",
+    ),
+]
+SizeOption = Annotated[
+    str | None,
+    typer.Option(
+        metavar="tiny|base-memory|base",
+        help="Which of the models of a pair in the catalogue.",
+        show_default="the one with the best published score",
+    ),
+]
+
+
+def get(
+    name: Annotated[
+        str,
+        typer.Argument(
+            help="A model of the catalogue, as en-de, or OWNER/NAME of the hub; with --from, its name here."
+        ),
+    ],
+    origin: FromOption = None,
+    size: SizeOption = None,
+    languages: Annotated[
+        str | None,
+        typer.Option(metavar="SOURCE:TARGET", help="As for `lingon import`. Default: what the catalogue or files say."),
+    ] = None,
+    gate_source: Annotated[
+        Path | None,
+        typer.Option(
+            help="Sentences of the source language for the gates, one a line. Default: dates, lists, amounts and names "
+            "in this language, made from the locale data of Unicode."
+        ),
+    ] = None,
+    gate_reference: Annotated[
+        Path | None, typer.Option(help="Their translations, line by line. Default: none.")
+    ] = None,
+    precision: Annotated[
+        str | None,
+        typer.Option(help="As for `lingon import`. Default: fp32, int8 and int8-native, as far as they can run."),
+    ] = None,
+    least_log_prob: Annotated[
+        float | None,
+        typer.Option(max=0, help="As for `lingon import`.", show_default="-2.5"),
+    ] = None,
+) -> None:
+    """Download a model, import it with its gates, and write it as models/NAME, ready to serve."""
+    from lingon.bundle.store import is_bundle, models_folder, open_bundle
+    from lingon.fetching.sources import OfferedSource, fetch_bundle, one_at_a_time, source_to_get
+
+    source = source_to_get(name, origin, size)
+    folder = models_folder() / (name if origin and "/" not in name else source.name)
+    with download_tools() as tools, one_at_a_time(str(folder.absolute()), tools):
+        if is_bundle(folder):
+            typer.echo(f"{open_bundle(folder).folder}: is there already; remove {folder} to get it again")
+            return
+        if isinstance(source, OfferedSource) and source.offer.form == "bundle":
+            typer.echo(f"written: {fetch_bundle(source, folder, tools).folder}")
+            return
+        chosen = {
+            "languages": languages,
+            "gate_source": gate_source,
+            "gate_reference": gate_reference,
+            "precision": precision,
+            "least_log_prob": least_log_prob,
+        }
+        with source.fetched(tools) as fetched:
+            _importer(fetched, folder, {each: value for each, value in chosen.items() if value is not None})
+
+
+def _importer(fetched: Fetched, folder: Path, options: dict[str, Any]) -> None:
+    """Import the files of another toolkit. What does it is above this package: an entry point names it."""
+    from lingon.extras import find_entry_points, name_missing_extra
+
+    entry = find_entry_points("lingon.importers").get("toolkit")
+    if entry is None:
+        raise LingonError("this installation has no importer of models (entry point lingon.importers: toolkit)")
+    with name_missing_extra("lingon models get of a model that is no finished bundle", entry.extras):
+        entry.load()(fetched, folder, **options)
+
+
+def available(
+    name: Annotated[str | None, typer.Argument(help="A language or a pair, as de or en-de. Default: all.")] = None,
+    origin: Annotated[
+        str | None,
+        typer.Option(
+            "--from",
+            metavar="MIRROR",
+            help="The URL or the folder of a mirror.",
+            show_default="that of $LINGON_MIRROR, else the catalogue",
+        ),
+    ] = None,
+    as_json: Annotated[
+        bool, typer.Option("--json", help="Print one JSON object for each model. Default: plain text.")
+    ] = False,
+) -> None:
+    """List the models that `lingon models get` knows by name, the best of each pair first."""
+    import json
+    from dataclasses import asdict
+
+    from lingon.fetching.catalogue import by_pair, chosen
+
+    for offer in by_pair(chosen(origin).models):
+        if name is None or name.lower() in (offer.pair.lower(), offer.name.lower(), *offer.pair.lower().split("-")):
+            typer.echo(json.dumps(asdict(offer), ensure_ascii=False) if as_json else _offer_line(offer))
+
+
+def _offer_line(offer: Offer) -> str:
+    scores = [f"{name} {value:g}" for name, value in offer.scores.items()]
+    parts = [offer.pair, *filter(None, [offer.shape]), f"{offer.bytes / 1e6:.1f} MB", *scores, offer.licence or "?"]
+    return f"{offer.name}: {', '.join(parts)}"
+
+
+def mirror(
+    folder: Annotated[Path, typer.Argument(help="Folder of the mirror, new or an earlier one.")],
+    names: Annotated[
+        list[str] | None,
+        typer.Argument(
+            help="Models of the catalogue, OWNER/NAME[@REVISION] of the Hugging Face hub, and paths of bundles such as "
+            "models/en-de, which need no import.",
+            show_default="all models of the catalogue",
+        ),
+    ] = None,
+) -> None:
+    """Write models into a folder that any server of static files can serve, or that is read as it is."""
+    from lingon.fetching.mirror import make_mirror
+
+    with download_tools() as tools:
+        found = make_mirror(folder, names or [], tools)
+    typer.echo(f"written: {folder}, {len(found.models)} models; use it with LINGON_MIRROR={folder}, or serve it")
+
+
+@contextmanager
+def download_tools() -> Iterator[Tools]:
+    """Give what a download prints with: a bar for each file if standard error is a terminal, and lines."""
+    from lingon.fetching.sources import Tools
+
+    def log(line: str) -> None:
+        typer.echo(line, err=True)
+
+    if sys.stderr is None or not sys.stderr.isatty():
+        yield Tools(log=log)
+        return
+    from rich.console import Console
+    from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
+
+    columns = (TextColumn("{task.description}"), BarColumn(), DownloadColumn(), TransferSpeedColumn())
+    shown = Progress(*columns, console=Console(stderr=True), redirect_stdout=False, transient=True)
+    bars: dict[str, Any] = {}
+
+    def progress(name: str, done: int, total: int | None) -> None:
+        """Show a file while it is downloaded. The work after it prints lines, between which no bar may stay."""
+        if name not in bars:
+            bars[name] = shown.add_task(name)
+            shown.start()
+        shown.update(bars[name], completed=done, total=total)
+        if done == total:
+            shown.remove_task(bars.pop(name))
+            if not bars:
+                shown.stop()
+
+    try:
+        yield Tools(log=log, progress=progress)
+    finally:
+        shown.stop()
+
+
+models = typer.Typer(
+    help="Get models of a catalogue or the Hugging Face hub; and list, load, swap and unload the models of a running "
+    "server, through its admin port."
+)
+models.command("get")(get)
+models.command("available")(available)
+models.command("mirror")(mirror)
 models.command("list")(list_models)
 models.command("load")(load)
 models.command("swap")(swap)

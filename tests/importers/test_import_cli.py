@@ -153,7 +153,12 @@ def test_the_folder_of_a_version_is_refused_before_the_model_is_read(
     [
         ([], "name one of: the folder of a model (models/NAME), --checkpoint FOLDER, --report"),
         (["models/x", "--report"], "name one of: the folder of a model"),
-        (["models/x"], "a bundle needs text for its gates"),
+        (
+            ["models/x", "--languages", "xx:nb"],
+            "the locale data have none in xx: name sentences of the source language",
+        ),
+        (["models/x", "--gate-reference", GATES[1]], "--gate-reference needs sentences of the source language"),
+        (["models/x", "--shortlist", "learn"], "--shortlist learn needs sentences of the source language"),
         (["--report", "--languages", "en-de"], "--languages must be two languages with a colon between them"),
         (["--report", "--languages", "en:d"], "each a BCP-47 language tag, got 'd'"),
         (["--report", "--shortlist", "own-one"], "--shortlist must be own, learn, none or a file, got 'own-one'"),

@@ -176,7 +176,10 @@ def test_serve_without_models_names_the_missing_argument(
 ):
     monkeypatch.chdir(tmp_path)
     code = main(["serve"], [EntryPoint("serve", "lingon.serving.cli:serve [serve]", "lingon.verbs")])
-    told = "no models to serve are named, and there is no folder models here; name them: lingon serve models/NAME"
+    told = (
+        "no models to serve are named, and there is no folder models here; name them: lingon serve models/NAME, or get "
+        "one: lingon models get en-de"
+    )
     assert (code, capsys.readouterr().err) == (2, f"lingon: error: {told}\n")
 
 
