@@ -19,7 +19,7 @@ from lingon.bundle.schema import unmet_rule
 from lingon.errors import SettingsError, SourceModelError, first_of
 from lingon.files import read_lines
 from lingon.importers.files.pieces import ModelPiece, Numbering, tokenizer_of
-from lingon.importers.foreign_model import ForeignModel, ForeignWeight, ReorderedRows, digests
+from lingon.importers.foreign_model import ALL, ForeignModel, ForeignWeight, ReorderedRows, Sides, digests
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import UNK, Tokenizer, normalise
 from lingon.training.checkpoint import Checkpoint, TrainingProgress
@@ -171,10 +171,7 @@ def _with_zeros(tensor: Tensor, dim: int, size: int) -> Tensor:
 
 # Which languages of a model a bundle serves.
 
-ALL = "all"  # instead of a language: all others
 SHOWN = 30  # languages in a message
-Sides = tuple[Sequence[str], Sequence[str]]
-"""The languages of the source, and those of the target."""
 
 
 def choose_languages(

@@ -33,6 +33,10 @@ class ReorderedRows:
 
 ForeignWeight = Tensor | ReorderedRows
 
+ALL = "all"  # instead of a language that a user names: all others
+Sides = tuple[Sequence[str], Sequence[str]]
+"""The languages of the source, and those of the target."""
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Facts:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 from pathlib import Path
 
 from lingon.bundle.store import Bundle
@@ -23,11 +24,13 @@ from lingon.importers.foreign_model import ForeignModel
 from lingon.importers.gate_text import made_sentences
 from lingon.importers.readers.ctranslate2 import is_argos, is_ctranslate2, read_argos, read_ctranslate2
 from lingon.importers.readers.fsmt import read_fsmt
+from lingon.importers.readers.indictrans2 import read_indictrans2
 from lingon.importers.readers.marian import read_marian
 from lingon.importers.readers.marian_files import models_of, read_lexicon
 from lingon.importers.readers.multilingual import read_multilingual
 from lingon.importers.readers.opus_mt import CONFIG, read_opus_mt
 from lingon.importers.readers.t5 import read_t5
+from lingon.importers.readers.t5gemma import read_t5gemma
 from lingon.importers.toolkits import ctranslate2, marian, transformers
 from lingon.serving.runtime.device import NATIVES
 from lingon.text import normalise
@@ -146,6 +149,8 @@ READERS = {
     "t5": read_t5,
     "mt5": read_t5,
 }
+READERS_OF_LANGUAGES = {"IndicTrans": read_indictrans2, "t5gemma": read_t5gemma}
+"""Those that read a model for the languages that the user names."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -330,9 +335,12 @@ def _read(folder: Path, settings: ImportSettings) -> ForeignModel:
             return read_marian(folder, settings.longest, (sources[0], targets[0]))
         raise SourceModelError(f"{folder}: has no {CONFIG} and no model of Marian, so it is none that Lingon imports")
     kind = JsonFields.read(folder / CONFIG).text("model_type", "")
-    if kind not in READERS:
-        raise SourceModelError(f"{folder / CONFIG}: model_type must be {' or '.join(READERS)}, got {kind!r}")
-    source = READERS[kind](folder, settings.longest)
+    readers = READERS | {
+        kind: partial(read, languages=settings.languages) for kind, read in READERS_OF_LANGUAGES.items()
+    }
+    if kind not in readers:
+        raise SourceModelError(f"{folder / CONFIG}: model_type must be {' or '.join(readers)}, got {kind!r}")
+    source = readers[kind](folder, settings.longest)
     if not are_graphs(folder):
         return source
     facts = replace(source.facts, form=f"{source.facts.form}, exported to ONNX by optimum", toolkit="optimum")

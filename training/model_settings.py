@@ -76,7 +76,7 @@ def default_layer(settings: ModelSettings) -> int:
 
 HEAD_STEP = 8  # dimensions; the operators of an exported step take heads of a multiple of these
 Activation = Literal["relu", "gelu", "gelu-tanh", "quick-gelu", "silu"]
-Norms = Literal["post", "pre", "both"]
+Norms = Literal["post", "pre", "both", "sandwich"]
 
 
 class TransformerSettings(ModelSettings):
@@ -90,9 +90,9 @@ class TransformerSettings(ModelSettings):
     ffn: Size
     encoder_layers: Size
     decoder_layers: Size
-    norm: Norms = "post"  # of each layer: after the sum with its input, before it, or both
+    norm: Norms = "post"  # of each layer: after the sum with its input, before it, both, or before it and of its output
     query_norm: bool = False  # whether the norm before self-attention is that of its queries alone, as in Marian
-    final_norm: bool = False  # whether one follows the last layer of each side; by default with norm = "pre"
+    final_norm: bool = False  # whether one follows the last layer of each side; by default with "pre" and "sandwich"
     norm_kind: Literal["layer", "rms"] = "layer"
     norm_epsilon: Annotated[float, Field(gt=0, lt=1)] = 1e-5
     embedding_norm: bool = False  # whether a norm follows the sum of piece and position
@@ -107,6 +107,12 @@ class TransformerSettings(ModelSettings):
     relative_buckets: Annotated[int, Field(ge=4)] = 32  # of distances, for relative positions
     relative_distance: Annotated[int, Field(ge=2)] = 128  # tokens; farther ones share the last bucket
     encoder_window: Annotated[int, Field(ge=0)] = 0  # radius of the encoder's self-attention in tokens; 0 is no bound
+    decoder_window: Annotated[int, Field(ge=0)] = (
+        0  # tokens before its own that a position of the decoder sees; 0 is all
+    )
+    full_attention_every: Annotated[int, Field(ge=0)] = 0  # of so many layers the last one has no window; 0 is none
+    attention_softcap: Annotated[float, Field(ge=0)] = 0  # bound c of scores, as c * tanh(score / c); 0 is no bound
+    output_softcap: Annotated[float, Field(ge=0)] = 0  # the same of logits
     encoder_attention: Literal["softmax", "linear"] = "softmax"  # the cost of linear grows with the length alone
     decoder_cell: Literal["attention", "ssru"] = "attention"  # what reads the target so far in each decoder layer
     score: Literal["scaled-dot", "additive"] = "scaled-dot"
@@ -120,6 +126,15 @@ class TransformerSettings(ModelSettings):
     def attention_sizes(self) -> tuple[int, int]:
         """See ModelSettings."""
         return self.decoder_layers, self.heads
+
+    def windows(self, side: Literal["encoder", "decoder"]) -> tuple[int, ...]:
+        """Return the window of the self-attention of each layer of a side, 0 for a layer that has none."""
+        layers, window, period = (
+            getattr(self, f"{side}_layers"),
+            getattr(self, f"{side}_window"),
+            self.full_attention_every,
+        )
+        return tuple(0 if period and number % period == 0 else window for number in range(1, layers + 1))
 
     def check_export(self) -> None:
         """See ModelSettings. The operators of a step take heads of a multiple of HEAD_STEP dimensions."""
@@ -139,7 +154,7 @@ class TransformerSettings(ModelSettings):
         if not isinstance(given, dict):
             return given
         filled = {**PRESETS.get(str(given.get("preset", "small")), {}), **given}
-        filled.setdefault("final_norm", filled.get("norm") == "pre")
+        filled.setdefault("final_norm", filled.get("norm") in ("pre", "sandwich"))
         dim, heads = (_whole(filled.get(name)) for name in ("dim", "heads"))
         if "head_dim" in filled or not (isinstance(dim, int) and isinstance(heads, int) and heads > 0):
             return filled
@@ -157,7 +172,7 @@ class TransformerSettings(ModelSettings):
 
     @model_validator(mode="after")
     def _norm_of_queries(self) -> Self:
-        if self.query_norm and self.norm == "post":
+        if self.query_norm and self.norm not in ("pre", "both"):
             raise ValueError(f"query_norm = true needs norm = 'pre' or 'both', got {self.norm!r}")
         return self
 
@@ -196,6 +211,20 @@ class TransformerSettings(ModelSettings):
         return self
 
     @model_validator(mode="after")
+    def _windows_and_caps(self) -> Self:
+        """A window and a bound of scores are those of products of queries and keys."""
+        if self.decoder_window and self.decoder_cell != "attention":
+            raise ValueError(f"decoder_window needs decoder_cell = 'attention', got {self.decoder_cell!r}")
+        for name in ("decoder_window", "attention_softcap"):
+            if getattr(self, name) and self.score != "scaled-dot":
+                raise ValueError(f"{name} needs score = 'scaled-dot', got {self.score!r}")
+        if self.full_attention_every and not (self.encoder_window or self.decoder_window):
+            raise ValueError(
+                f"full_attention_every needs encoder_window or decoder_window, got {self.full_attention_every}"
+            )
+        return self
+
+    @model_validator(mode="after")
     def _linear_attention(self) -> Self:
         """Refuse what linear attention cannot have: it has no scores to hide beyond a window or to add up.
 
@@ -208,6 +237,8 @@ class TransformerSettings(ModelSettings):
             raise ValueError(f"{needs} encoder_window = 0, got {self.encoder_window}")
         if self.score != "scaled-dot":
             raise ValueError(f"{needs} score = 'scaled-dot', got '{self.score}'")
+        if self.attention_softcap:
+            raise ValueError(f"{needs} attention_softcap = 0, got {self.attention_softcap:g}")
         if self.positions in ("rotary", "relative"):
             raise ValueError(f"{needs} positions = 'sinusoidal', 'learned' or 'none', got {self.positions!r}")
         return self

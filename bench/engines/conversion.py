@@ -18,7 +18,7 @@ ACTIVATIONS: dict[str, Literal["relu", "gelu", "silu"]] = {"Relu": "relu", "Gelu
 VARIANTS = {
     "RotaryEmbedding": "rotary positions",
     "Abs": "a window",
-    "Tanh": "additive scores",
+    "Tanh": "additive or capped scores",
     "Exp": "linear attention",
     "SimplifiedLayerNormalization": "root mean square norms",
     "QuickGelu": "the activation quick-gelu",
@@ -106,8 +106,13 @@ def unconvertible(bundle: Bundle) -> str | None:
         return f"{bundle.label} is of kind {bundle.manifest.architecture}; only a Transformer can be converted"
     if bundle.manifest.states_of("recurrent"):
         return f"{bundle.label} has a recurrent decoder; only the Transformer of the paper is converted"
-    variant = _variant(_Graph.read(bundle, names.ENCODER))
+    variant = _variant(_Graph.read(bundle, names.ENCODER)) or _decoder_variant(_Graph.read(bundle, names.DECODER))
     return None if variant is None else f"{bundle.label} has {variant}; only the Transformer of the paper is converted"
+
+
+def _decoder_variant(decoder: _Graph) -> str | None:
+    """Return a difference that the decoder alone shows; None if there is none."""
+    return "a soft cap of logits" if "Tanh" in decoder.operators else None
 
 
 def _variant(encoder: _Graph) -> str | None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
@@ -10,12 +11,13 @@ import torch
 from onnx import TensorProto
 
 from lingon.bundle.names import TOTAL_LENGTH
-from lingon.export.graphs.layers import MASKED, Blocks, to_numpy
+from lingon.export.graphs.layers import MASKED, Blocks, softcap, to_numpy
 from lingon.export.graphs.onnx_writer import CONTRIB, GraphBuilder
 from lingon.export.graphs.output_layer import cast_to_float32
 from lingon.training.model_settings import TransformerSettings
 from lingon.training.models.attention import (
     AdditiveHeads,
+    CappedHeads,
     CrossAttention,
     DotProductHeads,
     LinearHeads,
@@ -55,9 +57,13 @@ class ScoreWriter(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class ProductScores:
-    """Scaled dot products: equation 1 of Vaswani et al. (2017)."""
+    """Scaled dot products: equation 1 of Vaswani et al. (2017).
+
+    bound: of their soft cap, or 0
+    """
 
     blocks: Blocks
+    bound: float = 0
 
     @property
     def scale(self) -> float:
@@ -73,7 +79,8 @@ class ProductScores:
 
     def scores(self, query: str, key: str) -> str:
         """See Heads."""
-        return self.blocks.graph.op("MatMul", query, key)
+        found = self.blocks.graph.op("MatMul", query, key)
+        return softcap(self.blocks.graph, found, self.bound) if self.bound else found
 
 
 @dataclass(frozen=True, slots=True)
@@ -123,7 +130,16 @@ class AdditiveScores:
 
 def scores_of(blocks: Blocks, module: DotProductHeads, name: str) -> ScoreWriter:
     """Return the writer of the scores of an attention; name: of the attention."""
-    return AdditiveScores.write(blocks, module, name) if isinstance(module, AdditiveHeads) else ProductScores(blocks)
+    return (
+        AdditiveScores.write(blocks, module, name)
+        if isinstance(module, AdditiveHeads)
+        else product_scores(blocks, module)
+    )
+
+
+def product_scores(blocks: Blocks, module: DotProductHeads) -> ProductScores:
+    """Return the writer of the scores of an attention by products."""
+    return ProductScores(blocks, module.bound if isinstance(module, CappedHeads) else 0)
 
 
 def lay_out_keys(blocks: Blocks, rows: str, batch: str) -> str:
@@ -247,6 +263,11 @@ class RelativeScores:
         distances = graph.op("Sub", positions, graph.op("Unsqueeze", positions, graph.int64s(1)))
         by_head = graph.op("Transpose", self._gather(distances), perm=[2, 0, 1])
         return graph.op("Unsqueeze", by_head, graph.int64s(0))
+
+    def added_to(self, masks: Mapping[int, Mask], positions: str) -> dict[int, Mask]:
+        """Return masks with what `of_sequences` adds to their biases."""
+        added = self.of_sequences(positions)
+        return {key: mask._replace(bias=self.blocks.graph.op("Add", mask.bias, added)) for key, mask in masks.items()}
 
     def of_steps(self, positions: str, keys: str) -> str:
         """Return the biases (rows, heads, 1, keys) of positions, int64 (rows), to those of keys, int64 (keys)."""
@@ -447,6 +468,7 @@ class GroupedAttention:
             num_heads=settings.heads,
             kv_num_heads=settings.heads,
             scale=settings.head_dim**-0.5,
+            **_bounds(module),
         )[0]
         return graph.op("Reshape", mixed, graph.int64s(-1, settings.attention_dim))
 
@@ -468,13 +490,13 @@ class ScatteredAttention:
     weight 0 is NaN.
 
     positions: where the new position goes in a cache, int64 (rows, heads, 3): row, head and position
-    visible: whether a position is read, bool (rows, 1, 1, capacity)
+    visible: by the window of a layer, whether a position is read, bool (rows, 1, 1, capacity)
     bias: what is added to the scores (rows, heads, 1, capacity), or "" if nothing is
     """
 
     blocks: Blocks
     positions: str
-    visible: str
+    visible: Mapping[int, str]
     rotation: Rotation | None
     bias: str
 
@@ -494,8 +516,12 @@ class ScatteredAttention:
         """
         graph = blocks.graph
         graph.input(TOTAL_LENGTH, np.int32, [])
-        keys = graph.count_up(capacity)
-        visible = graph.op("LessOrEqual", keys, graph.op("Unsqueeze", positions, _after(graph, 3)))
+        keys, last = graph.count_up(capacity), graph.op("Unsqueeze", positions, _after(graph, 3))
+        reached = graph.op("LessOrEqual", keys, last)
+        visible = {
+            window: graph.op("And", reached, since(graph, keys, last, window)) if window else reached
+            for window in sorted({*blocks.settings.windows("decoder")})
+        }
         bias = "" if relative is None else relative.of_steps(positions, keys)
         return cls(blocks, _cache_indices(graph, positions, blocks.settings.heads), visible, rotation, bias)
 
@@ -511,9 +537,11 @@ class ScatteredAttention:
         one_query = graph.op("Reshape", query, graph.int64s(-1, settings.heads, 1, settings.head_dim))
         scale = settings.head_dim**-0.5
         scores = graph.op("FusedMatMul", one_query, present[0], domain=CONTRIB, transB=1, alpha=scale)
+        if isinstance(module.mix, CappedHeads):
+            scores = softcap(graph, scores, module.mix.bound)
         if self.bias:
             scores = graph.op("Add", scores, self.bias)
-        return _mix(self.blocks, scores, present[1], self.visible, name)
+        return _mix(self.blocks, scores, present[1], self.visible[module.window], name)
 
 
 @dataclass(frozen=True, slots=True)
@@ -572,6 +600,20 @@ class AdditiveAttention:
     def _read(self, cache: str, axis: int) -> str:
         """Return the positions of a cache that the step reads."""
         return self.blocks.graph.op("Gather", cache, self.reached, axis=axis) if self.reached else cache
+
+
+def _bounds(module: SelfAttention) -> dict[str, float]:
+    """Return the attributes of GroupQueryAttention for a window and a soft cap, which it has not without them.
+
+    Its window counts the new position.
+    """
+    bounds: dict[str, float] = {"local_window_size": 1 + module.window} if module.window else {}
+    return bounds | ({"softcap": module.mix.bound} if isinstance(module.mix, CappedHeads) else {})
+
+
+def since(graph: GraphBuilder, keys: str, positions: str, window: int) -> str:
+    """Return whether keys are at most `window` positions before others, bool, broadcast over both; int64 each."""
+    return graph.op("LessOrEqual", graph.op("Sub", positions, keys), graph.int64s(window))
 
 
 def _whole_blocks(graph: GraphBuilder, positions: str) -> str:

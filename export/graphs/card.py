@@ -40,7 +40,11 @@ def operators_lack(settings: TransformerSettings, largest_beam: int = 1) -> str 
     """Return what the operators for CUDA lack for a model and a beam size, or None if they compute it."""
     sizes = {"model.dim": settings.dim, "model.ffn": settings.ffn}
     if settings.decoder_cell != "attention" or not has_native_attention(settings):
-        return "they have no relative or rotary positions, windows, linear or additive attention, and no SSRU"
+        return (
+            "they have no relative or rotary positions, windows, soft caps, linear or additive attention, and no SSRU"
+        )
+    if settings.output_softcap:
+        return "they have no soft cap of logits"
     if settings.head_dim not in HEAD_DIMS:
         return f"heads must have {', '.join(map(str, HEAD_DIMS))} dimensions, got {settings.head_dim}"
     if found := next((name for name, size in sizes.items() if size % MULTIPLE), None):

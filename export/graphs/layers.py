@@ -14,7 +14,15 @@ from lingon.export.graphs.quantisation import InputRange, quantise_columns
 from lingon.training.model_settings import TransformerSettings
 from lingon.training.models.attention import SelfAttention
 from lingon.training.models.interface import AnyModel
-from lingon.training.models.layers import BothNorms, Embedding, FeedForward, PostNorm, PreNorm, Residual
+from lingon.training.models.layers import (
+    BothNorms,
+    Embedding,
+    FeedForward,
+    PostNorm,
+    PreNorm,
+    Residual,
+    SandwichNorms,
+)
 
 # Matrix products with trained weights: in floating point or in 8-bit integers.
 # The result of a row never depends on the other rows: a Gemm computes rows independently, and the scale of 8-bit
@@ -170,6 +178,11 @@ def table_name(model: AnyModel, side: str) -> str:
     return "pieces" if tied else f"{side}_pieces"
 
 
+def softcap(graph: GraphBuilder, values: str, bound: float) -> str:
+    """Return bound * tanh(values / bound), of any shape. See lingon.training.models.attention.softcap."""
+    return graph.op("Mul", graph.op("Tanh", graph.op("Mul", values, graph.scalar(1 / bound))), graph.scalar(bound))
+
+
 @dataclass(frozen=True, slots=True)
 class Layers:
     """A writer of products with trained weights into a graph."""
@@ -229,6 +242,8 @@ class Blocks(Layers):
 
     def after(self, around: Residual, name: str, rows: str, sublayer: str) -> str:
         """Return the output of a residual connection, from its input and the output of the sublayer."""
+        if isinstance(around, SandwichNorms):
+            sublayer = self.norm(around.norm_after, f"{name}.norm_after", sublayer)
         total = self.graph.op("Add", rows, sublayer)
         if isinstance(around, BothNorms):
             return self.norm(around.norm_after, f"{name}.norm_after", total)

@@ -185,13 +185,13 @@ HEAD_STEP = 8  # dimensions; the operators take heads of a multiple of these, as
 
 def has_native_attention(settings: TransformerSettings) -> bool:
     """Return whether the operators have the attention of a model. The standard nodes compute any other one."""
-    softmax = settings.encoder_attention == "softmax" and not settings.encoder_window
+    softmax = settings.encoder_attention == "softmax" and not (settings.encoder_window or settings.decoder_window)
     return softmax and has_native_heads(settings) and settings.positions not in ("rotary", "relative")
 
 
 def has_native_heads(settings: TransformerSettings) -> bool:
     """Return whether the operators take the heads of a model, and have their scores."""
-    return settings.score == "scaled-dot" and settings.head_dim % HEAD_STEP == 0
+    return settings.score == "scaled-dot" and not settings.attention_softcap and settings.head_dim % HEAD_STEP == 0
 
 
 @dataclass

@@ -13,11 +13,22 @@ import numpy as np
 from onnx import TensorProto
 
 from lingon.bundle import names
-from lingon.export.graphs.layers import BLOCK, Layers, bias_of, embedding_of, pad_to_blocks, table_name, to_numpy
+from lingon.export.graphs.layers import (
+    BLOCK,
+    Layers,
+    bias_of,
+    embedding_of,
+    pad_to_blocks,
+    softcap,
+    table_name,
+    to_numpy,
+)
 from lingon.export.graphs.onnx_writer import GraphBuilder
+from lingon.training.model_settings import TransformerSettings
 from lingon.training.models.interface import FORBIDDEN_LOGIT, AnyModel
 
 NAME = "output"
+FORBIDDEN_NAME = f"{NAME}.forbidden"
 MOST_SORTED = 256  # values that the faster kernel of CUDA for TopK takes
 
 
@@ -29,7 +40,11 @@ class OutputLayer:
 
     def logits(self, blocks: Layers, rows: str, named: str = "") -> str:
         """Return logits (n, vocab padded to blocks). Pieces that are never generated have probability 0."""
-        return blocks.matmul.linear(NAME, rows, self._weight, self._bias, shared=self._shared, named=named)
+        if not self._cap:
+            return blocks.matmul.linear(NAME, rows, self._weight, self._bias, shared=self._shared, named=named)
+        logits = blocks.matmul.linear(NAME, rows, self._weight, self._bias, shared=self._shared)
+        forbidden = blocks.graph.weight(FORBIDDEN_NAME, self._forbidden)
+        return blocks.graph.op("Add", softcap(blocks.graph, logits, self._cap), forbidden, named=named or None)
 
     def parameters(self, graph: GraphBuilder) -> tuple[str, str]:
         """Return weight (vocab padded to blocks, dim) and bias (vocab padded to blocks) as tensors of a graph."""
@@ -66,7 +81,11 @@ class OutputLayer:
         pieces = graph.input(names.PIECE_IDS, np.int64, ["union"])
         allowed = graph.input(names.ALLOWED, np.bool_, ["sentences", "union"])
         chosen = [graph.input(f"{NAME}.{number}", *kept) for number, kept in enumerate(self._piece_tensors(blocks))]
-        return blocks.matmul.linear_of_pieces(NAME, rows, chosen), pieces, allowed
+        logits = blocks.matmul.linear_of_pieces(NAME, rows, chosen)
+        if self._cap:
+            forbidden = graph.gather(FORBIDDEN_NAME, self._forbidden, pieces)
+            logits = graph.op("Add", softcap(graph, logits, self._cap), forbidden)
+        return logits, pieces, allowed
 
     @property
     def width(self) -> int:
@@ -82,7 +101,19 @@ class OutputLayer:
 
     @property
     def _bias(self) -> np.ndarray:
-        return pad_to_blocks(self.model.forbidden.cpu().numpy() + bias_of(self.model.output), FORBIDDEN_LOGIT)
+        bias = bias_of(self.model.output)
+        return pad_to_blocks(bias) if self._cap else self._forbidden + pad_to_blocks(bias)
+
+    @property
+    def _forbidden(self) -> np.ndarray:
+        """What is added to logits: after a soft cap, which would bound it, and else as part of the bias."""
+        return pad_to_blocks(self.model.forbidden.cpu().numpy(), FORBIDDEN_LOGIT)
+
+    @property
+    def _cap(self) -> float:
+        """The bound of the soft cap of logits, or 0. See TransformerSettings.output_softcap."""
+        settings = self.model.settings
+        return settings.output_softcap if isinstance(settings, TransformerSettings) else 0
 
     @property
     def _shared(self) -> str:

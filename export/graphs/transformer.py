@@ -27,6 +27,7 @@ from lingon.export.graphs.attention import (
     lay_out_keys,
     memory_key_shape,
     self_attention,
+    since,
 )
 from lingon.export.graphs.fusion import fuse_norms
 from lingon.export.graphs.layers import BLOCK, Blocks, FloatMatMul, Int8MatMul, bias_of, table_name, to_numpy
@@ -55,7 +56,7 @@ class EncoderInputs:
     batch: int64 [batch]
     positions: 0 to source_length - 1
     bias: of cross-attention (batch, 1, 1, source_length), from Blocks.attention_bias, or "" if no node may read it
-    mask: of the encoder's self-attention
+    masks: of the encoder's self-attention, by the window of a layer
     rotation: of the encoder's self-attention
     """
 
@@ -63,7 +64,7 @@ class EncoderInputs:
     batch: str
     positions: str
     bias: str
-    mask: Mask
+    masks: Mapping[int, Mask]
     rotation: Rotation | None
 
     @classmethod
@@ -79,16 +80,16 @@ class EncoderInputs:
         width = graph.op("Shape", ids, start=1, end=2)
         batch, positions = graph.op("Shape", lengths), graph.count_up(width)
         seen = visible(graph, lengths, width)
-        softmax = settings.encoder_attention == "softmax"
-        bias = blocks.attention_bias(seen) if crossed or (softmax and not settings.encoder_window) else ""
-        own = bias if softmax else ""
-        if settings.encoder_window:
-            seen = _within_window(graph, seen, positions, settings.encoder_window)
-            own = blocks.attention_bias(seen)
+        softmax, windows = settings.encoder_attention == "softmax", sorted({*settings.windows("encoder")})
+        bias = blocks.attention_bias(seen) if crossed or (softmax and 0 in windows) else ""
+        masks = {}
+        for window in windows:
+            near = _within_window(graph, seen, positions, window) if window else seen
+            masks[window] = Mask(near, blocks.attention_bias(near) if window else bias if softmax else "")
         if relative is not None:
-            own = graph.op("Add", own, relative.of_sequences(positions))
+            masks = relative.added_to(masks, positions)
         rotation = Rotation.of_sequences(blocks, batch) if settings.positions == "rotary" else None
-        return cls(ids, batch, positions, bias, Mask(seen, own), rotation)
+        return cls(ids, batch, positions, bias, masks, rotation)
 
 
 def visible(graph: GraphBuilder, lengths: str, width: str) -> str:
@@ -386,11 +387,7 @@ class TransformerGraphs:
         rows, encoder_weights = self._encode(blocks, source, weighted=True)
         memories = self._memory(blocks, rows, source.batch)
         positions = graph.count_up(graph.op("Shape", target, start=1, end=2))
-        seen = graph.op("LessOrEqual", positions, graph.op("Unsqueeze", positions, graph.int64s(1)))
-        bias = blocks.attention_bias(seen)
-        if relative := self._relative(blocks, "decoder"):
-            bias = graph.op("Add", bias, relative.of_sequences(positions))
-        causal = Mask(seen, bias)
+        causal = self._causal_masks(blocks, positions)
         embedded = blocks.embed(
             self.model.target_embedding, table_name(self.model, "target"), "target", target, positions
         )
@@ -403,8 +400,9 @@ class TransformerGraphs:
             if isinstance(layer.attention, SSRU):
                 attended = run_cell(blocks, layer.attention, f"{name}.attention", read, source.batch)
             else:
+                mask = causal[layer.attention.window]
                 attended, own = self._self_attention(
-                    blocks, layer.attention, f"{name}.attention", read, source, causal, weighted=True, lengths=""
+                    blocks, layer.attention, f"{name}.attention", read, source, mask, weighted=True, lengths=""
                 )
                 own_weights.append(own)
             rows = blocks.after(layer.around_attention, f"{name}.around_attention", rows, attended)
@@ -426,6 +424,17 @@ class TransformerGraphs:
             sizes = ("batch", len(weights), self.model.settings.heads, *shape)
             graph.output(cast_to_float32(graph, stacked), output, np.float32, sizes)
         return self._finish(graph)
+
+    def _causal_masks(self, blocks: Blocks, positions: str) -> dict[int, Mask]:
+        """Return the masks of the decoder's self-attention by the window of a layer; positions: int64 (length)."""
+        graph, masks = blocks.graph, {}
+        queries = graph.op("Unsqueeze", positions, graph.int64s(1))
+        seen = graph.op("LessOrEqual", positions, queries)
+        for window in sorted({*self.model.settings.windows("decoder")}):
+            near = graph.op("And", seen, since(graph, positions, queries, window)) if window else seen
+            masks[window] = Mask(near, blocks.attention_bias(near))
+        relative = self._relative(blocks, "decoder")
+        return masks if relative is None else relative.added_to(masks, positions)
 
     def _relative(self, blocks: Blocks, side: str) -> RelativeScores | None:
         """Return the writer of the relative positions of a side, or None if it has none."""
@@ -479,7 +488,7 @@ class TransformerGraphs:
                 f"{name}.attention",
                 read,
                 source,
-                source.mask,
+                source.masks[layer.attention.window],
                 weighted=weighted,
                 lengths=names.SOURCE_LENGTHS,
             )

@@ -82,6 +82,9 @@ class BartReader:
             yield from self._learned_positions()
         else:
             self._check_positions()
+        if self.settings.embedding_norm:
+            for ours, side in (("source", "encoder"), ("target", "decoder")):
+                yield from self._norm(f"{ours}_embedding.norm", f"model.{side}.layernorm_embedding")
         self.tensors.check_all_taken()
 
     def _tables(self) -> Iterator[tuple[str, ForeignWeight]]:
@@ -109,13 +112,12 @@ class BartReader:
             raise SourceModelError(f"{self.tensors.origin}: {BIAS} must be zeros")
 
     def _learned_positions(self) -> Iterator[tuple[str, Tensor]]:
-        """Yield the tables of positions, whose first rows no token has, and the norms of the embeddings."""
+        """Yield the tables of positions, whose first rows no token has."""
         skipped, settings = 2, self.settings
         for ours, side in (("source", "encoder"), ("target", "decoder")):
             name = f"model.{side}.embed_positions.weight"
             table = self.tensors.take(name, (settings.max_positions + skipped, settings.dim))
             yield f"{ours}_embedding.positions", table[skipped:]
-            yield from self._norm(f"{ours}_embedding.norm", f"model.{side}.layernorm_embedding")
 
     def _check_positions(self) -> None:
         """Take saved tables of sinusoids, and raise SourceModelError if one is not the formula of the settings."""

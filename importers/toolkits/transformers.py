@@ -38,9 +38,15 @@ class TransformersToolkit:
         """code: of the source language, for a model whose tokenizer writes it."""
         from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
 
-        self._model: Any = AutoModelForSeq2SeqLM.from_pretrained(folder, dtype=torch.float32).eval()
+        # The other attention of Transformers leaves out the bound of the scores of T5Gemma, and reports nothing.
+        self._model: Any = AutoModelForSeq2SeqLM.from_pretrained(
+            folder, dtype=torch.float32, attn_implementation="eager"
+        ).eval()
         config = self._model.config  # the other types have positions for any length
+        self._start = config.bos_token_id if config.decoder_start_token_id is None else config.decoder_start_token_id
         self._positions = config.max_position_embeddings if config.model_type in FIXED_POSITIONS else sys.maxsize
+        # The cache of T5Gemma keeps of a source, too, no more than the window of the decoder's self-attention.
+        self._cached = config.decoder.sliding_window if config.model_type == "t5gemma" else sys.maxsize
         self._model.generation_config = GenerationConfig()  # its values would replace those of `generate`
         self._tokenizer: Any = AutoTokenizer.from_pretrained(folder, **({"src_lang": code} if code else {}))
 
@@ -91,12 +97,13 @@ class TransformersToolkit:
             forced_eos_token_id=None,
             renormalize_logits=True,
             bad_words_ids=[[each] for each in never],
-            decoder_start_token_id=config.decoder_start_token_id,
+            decoder_start_token_id=self._start,
             eos_token_id=config.eos_token_id,
             pad_token_id=config.pad_token_id,
+            use_cache=len(source) < self._cached,
         )
         with torch.inference_mode():
-            begun = torch.tensor([[config.decoder_start_token_id, *forced]])
+            begun = torch.tensor([[self._start, *forced]])
             found = self._model.generate(
                 input_ids=torch.tensor([list(source)]), decoder_input_ids=begun, generation_config=generation
             )[0]

@@ -107,6 +107,36 @@ def saved(folder: Path, config: Config, tokenizer: Tokenizer) -> AnyModel:
         ),
         (
             "transformer",
+            {"norm": "sandwich", "query_norm": True},
+            "model: query_norm = true needs norm = 'pre' or 'both', got 'sandwich'",
+        ),
+        (
+            "transformer",
+            {"decoder_window": 3, "decoder_cell": "ssru"},
+            "model: decoder_window needs decoder_cell = 'attention', got 'ssru'",
+        ),
+        (
+            "transformer",
+            {"decoder_window": 3, "score": "additive"},
+            "model: decoder_window needs score = 'scaled-dot', got 'additive'",
+        ),
+        (
+            "transformer",
+            {"attention_softcap": 30, "score": "additive"},
+            "model: attention_softcap needs score = 'scaled-dot', got 'additive'",
+        ),
+        (
+            "transformer",
+            {"attention_softcap": 30, "encoder_attention": "linear"},
+            "model: encoder_attention = 'linear' needs attention_softcap = 0, got 30",
+        ),
+        (
+            "transformer",
+            {"full_attention_every": 2},
+            "model: full_attention_every needs encoder_window or decoder_window, got 2",
+        ),
+        (
+            "transformer",
             {"encoder_attention": "linear", "score": "additive"},
             "model: encoder_attention = 'linear' needs score = 'scaled-dot', got 'additive'",
         ),

@@ -43,6 +43,20 @@ def within_window(visible: Tensor, radius: int) -> Tensor:
     return (visible & (distance <= radius)) | (distance == 0)
 
 
+def causal_window(length: int, window: int, device: torch.device) -> Tensor:
+    """Return a mask (1, 1, length, length), True where position i may see j: i - window <= j <= i; window 0 is all."""
+    seen = torch.ones(length, length, dtype=torch.bool, device=device).tril()
+    return (seen.triu(-window) if window else seen)[None, None]
+
+
+def softcap(values: Tensor, bound: float) -> Tensor:
+    """Return values within +-bound: bound * tanh(value / bound), of any shape. Gemma Team (2024), section 2.
+
+    https://arxiv.org/abs/2408.00118
+    """
+    return bound * torch.tanh(values / bound)
+
+
 def rotate(heads: Tensor, first: int = 0) -> Tensor:
     """Return heads with each pair of dimensions rotated by its position: Su et al. (2021), equations 14, 15 and 34.
 
@@ -151,6 +165,22 @@ class DotProductHeads(nn.Module):
         return attention_weights(query, key, visible, causal=causal)
 
 
+class CappedHeads(DotProductHeads):
+    """Scaled dot products within +-bound, see `softcap`. What is added to scores and masks comes after it."""
+
+    def __init__(self, bound: float) -> None:
+        super().__init__()
+        self.bound = bound
+
+    def forward(self, query: Tensor, past: KeyValue, visible: Tensor | None = None, *, causal: bool = False) -> Tensor:
+        mixed = self.weights(query, past.key, visible, causal=causal).to(past.value.dtype) @ past.value
+        return mixed.transpose(1, 2).flatten(2)
+
+    def weights(self, query: Tensor, key: Tensor, visible: Tensor | None = None, *, causal: bool = False) -> Tensor:
+        scores = query @ key.transpose(-2, -1) / math.sqrt(query.size(-1))
+        return _softmax(softcap(scores, self.bound), visible, causal=causal)
+
+
 class AdditiveHeads(DotProductHeads):
     """Additive scores instead of scaled dot products: w^T tanh(q + k) with a w for each head.
 
@@ -185,6 +215,8 @@ class LinearHeads(DotProductHeads):
 
 def heads_of(settings: TransformerSettings) -> DotProductHeads:
     """Return the heads of settings.score."""
+    if settings.attention_softcap:
+        return CappedHeads(settings.attention_softcap)
     return AdditiveHeads(settings) if settings.score == "additive" else DotProductHeads()
 
 
@@ -214,13 +246,15 @@ class SelfAttention(nn.Module):
     """Multi-head attention of a sequence over itself, section 3.2.2. One product gives queries, keys and values.
 
     With a norm of the queries, there are two products.
+
+    window: of the layer, see TransformerSettings.windows. The caller makes the mask of it
     """
 
     qkv: nn.Linear | QueryNormProducts
 
-    def __init__(self, settings: TransformerSettings, heads: DotProductHeads | None = None) -> None:
+    def __init__(self, settings: TransformerSettings, heads: DotProductHeads | None = None, *, window: int = 0) -> None:
         super().__init__()
-        self.heads = settings.heads
+        self.heads, self.window = settings.heads, window
         self.rotary = settings.positions == "rotary"
         self.mix = heads or heads_of(settings)
         if settings.query_norm:
@@ -330,11 +364,6 @@ class RelativeBias(nn.Module):
         """
         positions = torch.arange(visible.size(-1), device=visible.device)
         return torch.where(visible, self(positions, positions), -math.inf)
-
-    def causal(self, length: int) -> Tensor:
-        """Return the same, (1, heads, length, length), where a position sees those up to it."""
-        ones = torch.ones(length, length, dtype=torch.bool, device=self.weight.device)
-        return self.masked(ones.tril()[None, None])
 
     def buckets(self, distances: Tensor) -> Tensor:
         """Return the bucket of each distance, of the same shape."""

@@ -153,10 +153,26 @@ class BothNorms(PreNorm):
         return self.norm_after(super().after(hidden, sublayer))  # type: ignore[no-any-return]
 
 
+class SandwichNorms(PreNorm):
+    """A norm before the sublayer and one of its output: x + Dropout(LayerNorm(sublayer(LayerNorm(x)))).
+
+    Ding et al. (2021), https://arxiv.org/abs/2105.13290, section 2.4.
+    """
+
+    def __init__(self, settings: TransformerSettings) -> None:
+        super().__init__(settings)
+        self.norm_after = norm_of(settings)
+
+    def after(self, hidden: Tensor, sublayer: Tensor) -> Tensor:
+        # In mixed precision products return a narrow type, which autocast widens for LayerNorm and not for RMSNorm.
+        return super().after(hidden, self.norm_after(sublayer.to(self.norm_after.weight.dtype)))
+
+
 RESIDUALS: Mapping[str, Callable[[TransformerSettings], Residual]] = {
     "post": PostNorm,
     "pre": PreNorm,
     "both": BothNorms,
+    "sandwich": SandwichNorms,
 }
 WITHOUT_NORM_BEFORE: Mapping[str, Callable[[TransformerSettings], Residual]] = {"pre": Residual, "both": PostNorm}
 """The residual connections around an attention that has its norm itself."""

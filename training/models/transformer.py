@@ -17,7 +17,9 @@ from lingon.training.models.attention import (
     KeyValue,
     RelativeBias,
     SelfAttention,
+    causal_window,
     encoder_heads_of,
+    softcap,
     visible_positions,
     within_window,
 )
@@ -41,9 +43,10 @@ class TransformerMemory(NamedTuple):
 class EncoderLayer(nn.Module):
     """Self-attention, then feed-forward, each in a residual connection; section 3.1."""
 
-    def __init__(self, settings: TransformerSettings) -> None:
+    def __init__(self, settings: TransformerSettings, window: int = 0) -> None:
+        """window: of the self-attention. See TransformerSettings.windows."""
         super().__init__()
-        self.attention = SelfAttention(settings, encoder_heads_of(settings))
+        self.attention = SelfAttention(settings, encoder_heads_of(settings), window=window)
         self.around_attention = residual_connection(settings, norm_inside=settings.query_norm)
         self.feed_forward, self.around_feed_forward = FeedForward(settings), residual_connection(settings)
 
@@ -62,10 +65,11 @@ class DecoderLayer(nn.Module):
 
     attention: SelfAttention | SSRU
 
-    def __init__(self, settings: TransformerSettings) -> None:
+    def __init__(self, settings: TransformerSettings, window: int = 0) -> None:
+        """window: of the self-attention. See TransformerSettings.windows."""
         super().__init__()
         recurrent = settings.decoder_cell == "ssru"
-        self.attention = SSRU(settings) if recurrent else SelfAttention(settings)
+        self.attention = SSRU(settings) if recurrent else SelfAttention(settings, window=window)
         self.around_attention = residual_connection(settings, norm_inside=settings.query_norm and not recurrent)
         self.cross, self.around_cross = CrossAttention(settings), residual_connection(settings)
         self.feed_forward, self.around_feed_forward = FeedForward(settings), residual_connection(settings)
@@ -74,7 +78,8 @@ class DecoderLayer(nn.Module):
         """Return (batch, target_length, dim), from hidden of the same shape.
 
         memory, visible: as in `TransformerMemory`
-        bias: what self-attention adds to its scores, see `RelativeBias.causal`, or None without relative positions
+        bias: what self-attention sees and adds to its scores, see `attend`, or None if it sees all positions up to
+            each one
         """
         return self._rest(self._attend_to_itself(hidden, bias), memory, visible)
 
@@ -122,8 +127,8 @@ class Transformer(AttentionModel[TransformerMemory, list[LayerPast]]):
         super().__init__(settings, target_vocab)
         self.source_embedding = Embedding(settings, source_vocab)
         self.target_embedding = Embedding(settings, target_vocab)
-        encoder = nn.ModuleList(EncoderLayer(settings) for _ in range(settings.encoder_layers))
-        decoder = nn.ModuleList(DecoderLayer(settings) for _ in range(settings.decoder_layers))
+        encoder = nn.ModuleList(EncoderLayer(settings, window) for window in settings.windows("encoder"))
+        decoder = nn.ModuleList(DecoderLayer(settings, window) for window in settings.windows("decoder"))
         self.encoder, self.decoder = cast("Sequence[EncoderLayer]", encoder), cast("Sequence[DecoderLayer]", decoder)
         # A post-norm layer ends with a norm. A stack of pre-norm layers needs a final one (Xiong et al., 2020).
         self.encoder_norm = norm_of(settings) if settings.final_norm else nn.Identity()
@@ -139,27 +144,28 @@ class Transformer(AttentionModel[TransformerMemory, list[LayerPast]]):
 
     def encode(self, source_ids: Tensor, source_lengths: Tensor) -> TransformerMemory:
         visible = visible_positions(source_lengths, source_ids.size(1))
-        seen = within_window(visible, self.settings.encoder_window) if self.settings.encoder_window else visible
+        windows = self.settings.windows("encoder")
+        seen = {window: within_window(visible, window) if window else visible for window in windows}
         if self.encoder_bias is not None:
-            seen = self.encoder_bias.masked(seen)
+            seen = {window: self.encoder_bias.masked(each) for window, each in seen.items()}
         hidden = self.source_embedding(source_ids)
-        for layer in self.encoder:
-            hidden = layer(hidden, seen)
+        for layer, window in zip(self.encoder, windows, strict=True):
+            hidden = layer(hidden, seen[window])
         encoder_output = self.encoder_norm(hidden)
         return TransformerMemory([layer.cross.project_key_value(encoder_output) for layer in self.decoder], visible)
 
     def decode(self, target_ids: Tensor, memory: TransformerMemory) -> Tensor:
-        hidden, bias = self.target_embedding(target_ids), self._bias(target_ids.size(1))
-        for layer, layer_memory in zip(self.decoder, memory.layers, strict=True):
+        hidden = self.target_embedding(target_ids)
+        for layer, layer_memory, bias in zip(self.decoder, memory.layers, self._biases(hidden), strict=True):
             hidden = layer(hidden, layer_memory, memory.visible, bias)
-        return self.output(self.decoder_norm(hidden))  # type: ignore[no-any-return]
+        return self._logits(hidden)
 
     def decode_with_attention(self, target_ids: Tensor, memory: TransformerMemory) -> tuple[Tensor, Tensor]:
-        hidden, bias, weights = self.target_embedding(target_ids), self._bias(target_ids.size(1)), []
-        for layer, layer_memory in zip(self.decoder, memory.layers, strict=True):
+        hidden, weights = self.target_embedding(target_ids), []
+        for layer, layer_memory, bias in zip(self.decoder, memory.layers, self._biases(hidden), strict=True):
             hidden, layer_weights = layer.with_weights(hidden, layer_memory, memory.visible, bias)
             weights.append(layer_weights)
-        return self.output(self.decoder_norm(hidden)), torch.stack(weights, dim=1)
+        return self._logits(hidden), torch.stack(weights, dim=1)
 
     def start(self, memory: TransformerMemory) -> list[LayerPast]:
         """Return the empty past of every decoder layer: (rows, heads, 0, head_dim), or cells of zeros (rows, dim)."""
@@ -179,16 +185,33 @@ class Transformer(AttentionModel[TransformerMemory, list[LayerPast]]):
         past: keys and values (rows, heads, length, head_dim) of every layer, or the states of its cell
         """
         length = _length(past[0])
-        hidden, bias = self.target_embedding(token_ids[:, None], length), self._bias(length + 1, length)
-        present = []
-        for layer, layer_past, layer_memory in zip(self.decoder, past, memory.layers, strict=True):
+        hidden, present = self.target_embedding(token_ids[:, None], length), []
+        biases = self._biases(hidden, length)
+        for layer, layer_past, layer_memory, bias in zip(self.decoder, past, memory.layers, biases, strict=True):
             hidden, layer_present = layer.step(hidden, layer_past, layer_memory, memory.visible, bias)
             present.append(layer_present)
-        return self.output(self.decoder_norm(hidden))[:, 0], present
+        return self._logits(hidden)[:, 0], present
 
-    def _bias(self, length: int, first: int = 0) -> Tensor | None:
-        """Return what the decoder's self-attention adds to its scores, for the positions from `first` on."""
-        return None if self.decoder_bias is None else self.decoder_bias.causal(length)[:, :, first:]
+    def _logits(self, hidden: Tensor) -> Tensor:
+        """Return the logits (..., vocab) of the last hidden states (..., dim)."""
+        logits: Tensor = self.output(self.decoder_norm(hidden))
+        return softcap(logits, self.settings.output_softcap) if self.settings.output_softcap else logits
+
+    def _biases(self, hidden: Tensor, first: int = 0) -> list[Tensor | None]:
+        """Return what the self-attention of each decoder layer sees and adds to its scores. See `DecoderLayer`.
+
+        hidden: of the queries (batch, length, dim), at the positions first, first + 1 and so on
+        """
+        windows = self.settings.windows("decoder")
+        biases = {window: self._bias(window, first + hidden.size(1), hidden.device) for window in set(windows)}
+        return [None if (bias := biases[window]) is None else bias[:, :, first:] for window in windows]
+
+    def _bias(self, window: int, length: int, device: torch.device) -> Tensor | None:
+        """Return the bias of the layers that have this window, (1, heads or 1, length, length), or None."""
+        if not window and self.decoder_bias is None:
+            return None
+        seen = causal_window(length, window, device)
+        return seen if self.decoder_bias is None else self.decoder_bias.masked(seen)
 
     def _initialise(self) -> None:
         for module in self.modules():

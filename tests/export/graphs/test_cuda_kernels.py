@@ -78,6 +78,13 @@ SETTINGS = [
     {"positions": "none", "encoder_attention": "linear"},
     {"positions": "rotary", "score": "additive"},
     {"norm": "pre", "norm_kind": "rms"},
+    {
+        "norm": "sandwich",
+        "decoder_window": 2,
+        "full_attention_every": 2,
+        "attention_softcap": 2.0,
+        "output_softcap": 3.0,
+    },
 ]
 
 

@@ -31,6 +31,9 @@ OPTIONS: list[dict[str, Any]] = [
     {"norm": "pre", "query_norm": True},
     {"norm": "both", "query_norm": True, "head_dim": 24, "bias": False},
     {"norm": "both", "query_norm": True, "decoder_cell": "ssru"},
+    {"norm": "sandwich", "output_softcap": 3.0, "output_bias": True},
+    {"norm": "sandwich", "norm_kind": "rms", "attention_softcap": 2.0, "encoder_window": 3, "full_attention_every": 2},
+    {"decoder_window": 2},
 ]
 
 

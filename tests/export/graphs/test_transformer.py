@@ -54,6 +54,21 @@ OPTIONS = [
     {"norm": "pre", "query_norm": True, "activation": "silu"},
     {"norm": "both", "query_norm": True, "final_norm": True, "norm_kind": "rms", "bias": False, "positions": "rotary"},
     {"norm": "both", "gated": True},
+    {"norm": "sandwich", "attention_softcap": 2.0, "output_bias": True, "output_softcap": 3.0},
+    {"decoder_window": 2, "attention_softcap": 2.0, "positions": "relative", "relative_distance": 20},
+    {
+        "norm": "sandwich",
+        "norm_kind": "rms",
+        "positions": "rotary",
+        "encoder_window": 3,
+        "decoder_window": 2,
+        "full_attention_every": 2,
+        "attention_softcap": 2.0,
+        "output_softcap": 3.0,
+        "gated": True,
+        "bias": False,
+        "tie": "decoder",
+    },
 ]
 
 

@@ -194,7 +194,8 @@ WRONG: dict[str, tuple[Callable[[Path], None], str]] = {
     "no config": (removed("config.json"), "has no config.json"),
     "another type": (
         config(model_type="bert"),
-        "config.json: model_type must be marian or fsmt or m2m_100 or mbart or t5 or mt5, got 'bert'",
+        "config.json: model_type must be marian or fsmt or m2m_100 or mbart or t5 or mt5 or IndicTrans or t5gemma, got "
+        "'bert'",
     ),
     "no size": (config(d_model=None), "config.json: has no d_model"),
     "a size of text": (config(d_model="x"), 'config.json: d_model must be 2 to 1,048,576, got "x"'),

@@ -195,6 +195,11 @@ LEARNERS: dict[str, tuple[int, float, dict[str, Any]]] = {
     "transformer relative": (250, 1e-2, {"kind": "transformer", "norm": "pre", "positions": "relative"}),
     "transformer ssru": (250, 1e-2, {"kind": "transformer", "norm": "pre", "decoder_cell": "ssru"}),
     "transformer query norm": (250, 1e-2, SYSTEMS["transformer query norm"]),
+    "transformer gemma": (
+        250,
+        1e-2,
+        {**SYSTEMS["transformer gemma"], "attention_softcap": 20.0, "output_softcap": 20.0},
+    ),
     "transformer linear": (200, 1e-2, {"kind": "transformer", "norm": "pre", "encoder_attention": "linear"}),
     "rnnenc": (450, 3e-3, {"kind": "rnnenc", "cell": "lstm", "layers": 1, "dim": 96, "embedding_dim": 96}),
     "rnnsearch": (200, 1e-2, {"kind": "rnnsearch", "dim": 32, "embedding_dim": 32, "encoder_dim": 16}),

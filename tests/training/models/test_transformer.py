@@ -28,6 +28,10 @@ SHAPES: list[dict[str, Any]] = [
     {"norm": norm, "positions": positions} for norm in ("post", "pre") for positions in ("sinusoidal", "learned")
 ]
 SHAPES += [{"norm": norm, "query_norm": True} for norm in ("pre", "both")]
+SHAPES += [
+    {"norm": "sandwich", "norm_kind": "rms", "attention_softcap": 2.0, "output_softcap": 3.0},
+    {"positions": "rotary", "encoder_window": 2, "decoder_window": 2, "full_attention_every": 2},
+]
 
 
 def ids(*shape: int) -> Tensor:
@@ -200,6 +204,14 @@ def test_both_norms_are_the_norm_of_the_sum_with_the_sublayer_of_the_norm() -> N
     assert_close(layer(hidden, visible), second.norm_after(middle + layer.feed_forward(second.norm(middle))))
 
 
+def test_sandwich_norms_are_the_sum_with_the_norm_of_the_sublayer_of_the_norm() -> None:
+    layer, hidden, visible = EncoderLayer(tiny_settings(norm="sandwich")), torch.randn(2, 4, 32), _all_visible(4)
+    with_noise(layer)
+    first, second = layer.around_attention, layer.around_feed_forward
+    middle = hidden + first.norm_after(layer.attention(first.norm(hidden), visible))
+    assert_close(layer(hidden, visible), middle + second.norm_after(layer.feed_forward(second.norm(middle))))
+
+
 @pytest.mark.parametrize("norm", ["pre", "both"])
 def test_a_norm_of_the_queries_leaves_keys_and_values_as_they_are(norm: str) -> None:
     settings = tiny_settings(norm=norm, query_norm=True)
@@ -217,11 +229,11 @@ def test_a_norm_of_the_queries_leaves_keys_and_values_as_they_are(norm: str) -> 
     assert_close(layer(hidden, visible), around.norm_after(expected) if norm == "both" else expected)
 
 
-@pytest.mark.parametrize("norm", ["post", "pre", "both"])
+@pytest.mark.parametrize("norm", ["post", "pre", "both", "sandwich"])
 @pytest.mark.parametrize("final", [None, True, False])
 def test_the_final_norm_is_that_of_pre_norm_unless_it_is_set(norm: str, final: bool | None) -> None:
     model = tiny_model(norm=norm, **({} if final is None else {"final_norm": final}))
-    wanted = norm == "pre" if final is None else final
+    wanted = norm in ("pre", "sandwich") if final is None else final
     for each in (model.encoder_norm, model.decoder_norm):
         assert isinstance(each, nn.LayerNorm) == wanted
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from types import ModuleType
 
@@ -11,11 +12,12 @@ import torch
 from torch import Tensor
 from torch.testing import assert_close
 
+from lingon.text import BOS
 from lingon.training.models import attention, layers
 from lingon.training.models.attention import within_window
 from tests.support.mutants import SourceMutant
 from tests.support.random_models import ids, random_system, system_settings
-from tests.support.training_runs import tiny_model
+from tests.support.training_runs import tiny_model, tiny_settings
 
 ORDERED = torch.tensor([0, 1, 2, 3, 4, 5])
 SHUFFLED = torch.tensor([3, 0, 5, 1, 4, 2])
@@ -97,7 +99,7 @@ def check_relative(module: ModuleType) -> None:
     assert both.buckets(distances).tolist() == [3, 3, 3, 2, 2, 1, 0, 5, 6, 6, 7, 7, 7]
     behind = module.RelativeBias(settings, both_sides=False)
     assert behind.buckets(distances).tolist() == [7, 7, 4, 3, 2, 1, 0, 0, 0, 0, 0, 0, 0]
-    bias = behind.causal(5)
+    bias = behind.masked(module.causal_window(5, 0, torch.device("cpu")))
     assert bias.shape == (1, 2, 5, 5)
     for query, key in np.ndindex(5, 5):
         expected = behind.weight[query - key] if key <= query else torch.full((2,), -np.inf)
@@ -227,6 +229,47 @@ def test_an_encoder_position_sees_its_window_and_nothing_else() -> None:
         other[0, changed] = 4 + (source[0, changed] - 3) % 15
         differs = (model.encode(other, lengths).layers[0].key != before).any(-1).any(1)[0]
         assert differs.tolist() == [abs(position - changed) <= 2 for position in range(9)]
+
+
+def test_a_decoder_position_sees_its_window_and_nothing_else() -> None:
+    model = tiny_model(decoder_window=2, decoder_layers=1)
+    source, lengths, target = ids(1, 5), torch.tensor([5]), ids(1, 9)
+    before = model(source, lengths, target)
+    for changed in range(9):
+        other = target.clone()
+        other[0, changed] = 4 + (target[0, changed] - 3) % 15
+        differs = (model(source, lengths, other) != before).any(-1)[0]
+        assert differs.tolist() == [0 <= position - changed <= 2 for position in range(9)]
+
+
+def test_of_so_many_layers_the_last_one_has_no_window() -> None:
+    settings = tiny_settings(encoder_layers=5, decoder_layers=3, encoder_window=4, full_attention_every=2)
+    assert settings.windows("encoder") == (4, 0, 4, 0, 4)
+    assert settings.windows("decoder") == (0, 0, 0)
+    model = tiny_model(encoder_layers=2, encoder_window=2, full_attention_every=2)
+    assert [layer.attention.window for layer in model.encoder] == [2, 0]
+
+
+def test_capped_scores_are_those_of_the_formula_and_within_the_bound() -> None:
+    torch.manual_seed(7)
+    heads, bound = attention.CappedHeads(1.5), 1.5
+    query, key, value = 4 * torch.randn(3, 2, 4, 6, 8)
+    scores = bound * torch.tanh(query @ key.transpose(2, 3) / math.sqrt(8) / bound)
+    hidden = torch.ones(6, 6).triu(1).bool()
+    expected = scores.masked_fill(hidden, -math.inf).softmax(-1)
+    assert_close(heads.weights(query, key, causal=True), expected)
+    mixed = heads(query, attention.KeyValue(key, value), causal=True)
+    assert_close(mixed, (expected @ value).transpose(1, 2).flatten(2))
+    assert float(expected[..., -1, :].amin()) > math.exp(-2 * bound) / 6
+
+
+def test_capped_logits_are_within_the_bound_and_pieces_that_are_never_generated_have_no_probability() -> None:
+    model = tiny_model(output_softcap=0.5)
+    logits = model(ids(1, 5), torch.tensor([5]), ids(1, 4))
+    plain = tiny_model()
+    plain.load_state_dict(model.state_dict())
+    assert_close(logits, 0.5 * torch.tanh(plain(ids(1, 5), torch.tensor([5]), ids(1, 4)) / 0.5))
+    assert float(model.log_probs(logits)[..., BOS].exp().max()) == 0
 
 
 def test_linear_attention_mixes_by_its_weights_and_is_finite_for_features_of_almost_nothing() -> None:
