@@ -85,7 +85,7 @@ def decode(
     ] = None,
     engine: Annotated[
         list[str] | None,
-        typer.Option(help="lingon, ctranslate2, transformers or optimum; may be repeated. (default: all)"),
+        typer.Option(help="lingon, ctranslate2, transformers, optimum or fxtranslate; may be repeated. (default: all)"),
     ] = None,
     batch: Annotated[
         list[int] | None, typer.Option(help="Batch size: 1, 8, 32 or 128; may be repeated. (default: all)")

@@ -186,6 +186,8 @@ def choose_languages(
     if source.languages is None:
         return None, _pair(folder, source.facts.languages, given)
     known = source.languages
+    if given is None and len(known.sources) == len(known.targets) == 1 and known.sources[0].language != MANY:
+        return known, (known.sources[0].language, known.targets[0].language)
     if given is None and not every:
         offered = _shown([each.language for each in known.targets])
         raise SettingsError(

@@ -94,8 +94,8 @@ class ModelReadingOptions(OptionGroup):
         bool | None,
         typer.Option(
             "--compare/--no-compare",
-            help="Compare tokens with those of the model's own toolkit: Transformers, CTranslate2 or Marian's engine, "
-            "which Node runs. Default: with those that are installed.",
+            help="Compare tokens with those of the model's own toolkit: Transformers, CTranslate2, Marian's engine, "
+            "which Node runs, or fxtranslate. Default: with those that are installed.",
             show_default=False,
         ),
     ] = None

@@ -31,7 +31,7 @@ from lingon.importers.readers.multilingual import read_multilingual
 from lingon.importers.readers.opus_mt import CONFIG, read_opus_mt
 from lingon.importers.readers.t5 import read_t5
 from lingon.importers.readers.t5gemma import read_t5gemma
-from lingon.importers.toolkits import ctranslate2, marian, transformers
+from lingon.importers.toolkits import ctranslate2, fxtranslate, marian, transformers
 from lingon.serving.runtime.device import NATIVES
 from lingon.text import normalise
 from lingon.training.checkpoint import Checkpoint
@@ -113,27 +113,36 @@ REMEDIES = {marian.TOOLKIT: marian.REMEDY}
 def compare_with_toolkits(
     checkpoint: Checkpoint, source: ForeignModel, folder: Path, texts: Sequence[str], *, wanted: bool | None
 ) -> Iterator[str]:
-    """Compare a model with the toolkit that its files are of, and a model of Transformers with CTranslate2 too.
+    """Compare a model with the toolkit that its files are of, and with others that compute it.
+
+    A model of Transformers is compared with CTranslate2 too, a student of Marian with fxtranslate.
 
     texts: normalised, in the source language
-    wanted: None compares with what is installed; True raises SettingsError if the toolkit is missing
+    wanted: None compares with what is installed; True raises SettingsError if nothing is
 
     Yields a line for each comparison, and one for each that is left out. Raises ParityError.
     """
     toolkit = source.facts.toolkit
     known = COMPARED.get(toolkit)
+    others = [fxtranslate] if known is marian and source.settings.decoder_cell == "ssru" else []
     if wanted and known is None:
         raise SettingsError(f"--compare: there is nothing to compare a model of {toolkit} with")
-    if wanted and known is not None and not known.is_installed():
+    computing = [known, *(each for each in others if not each.difference(source))]
+    if wanted and known is not None and not any(each is not None and each.is_installed() for each in computing):
         raise SettingsError(f"--compare: {toolkit} is not installed; {REMEDIES.get(toolkit, EXTRA)}")
     if known is None or wanted is False:
         yield f"not compared with {toolkit}"
         return
-    if not known.is_installed():
+    if known.is_installed():
+        yield from known.compare(checkpoint, source, folder, texts)
+    else:
         remedy = f", so not confirmed; {REMEDIES[toolkit]}" if toolkit in REMEDIES else ""
         yield f"not compared with {toolkit}, which is not installed{remedy}"
-        return
-    yield from known.compare(checkpoint, source, folder, texts)
+    for other in others:
+        if other.is_installed():
+            yield from other.compare(checkpoint, source, folder, texts)
+        else:
+            yield f"not compared with {other.TOOLKIT}, which is not installed; {EXTRA}"
     if known is transformers and ctranslate2.is_installed():
         yield from ctranslate2.compare_converted(checkpoint, source, folder, texts)
 

@@ -1,6 +1,7 @@
 """Moses tokens cut into pieces by byte-pair encoding, behind the methods of a sentencepiece model that Lingon calls.
 
-Models before sentencepiece read text this way: those of fairseq for WMT19, and the first ones of OPUS-MT. Byte-pair
+Models before sentencepiece read text this way: those of fairseq for WMT19, the first ones of OPUS-MT, and some of Argos
+Translate, which leaves punctuation and hyphens of words as they are. Byte-pair
 encoding: Sennrich et al., 2016, https://aclanthology.org/P16-1162, algorithm 1. Moses: the package sacremoses.
 """
 
@@ -65,7 +66,9 @@ class MosesPieces:
         self._cached = functools.lru_cache(CACHED)(self._cut)
         with name_missing_extra(f"the tokenizer {name}", ["moses"]):
             from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
-        self._normalizer = MosesPunctNormalizer(lang=self.language, pre_replace_unicode_punct=True)
+        self._plain_rules = bool(values.get("plain", False))
+        replaces = not self._plain_rules
+        self._normalizer = MosesPunctNormalizer(lang=self.language, pre_replace_unicode_punct=replaces)
         self._tokenizer = MosesTokenizer(lang=self.language)
         self._detokenizer = MosesDetokenizer(lang=self.language)
 
@@ -151,7 +154,7 @@ class MosesPieces:
         """Return the Moses tokens of a text, with the special characters escaped."""
         text = self._normalizer.normalize(text)
         text = "".join(each for each in text if not unicodedata.category(each).startswith("C"))
-        return list(self._tokenizer.tokenize(text, aggressive_dash_splits=True, escape=True))
+        return list(self._tokenizer.tokenize(text, aggressive_dash_splits=not self._plain_rules, escape=True))
 
     def _cut(self, token: str) -> tuple[str, ...]:
         return tuple(apply_merges([*token[:-1], token[-1] + WORD_END], self._ranks))
@@ -177,15 +180,19 @@ class MosesPieces:
         return "-" if token == HYPHEN else str(self._detokenizer.unescape_xml(token))
 
 
-def serialised(language: str, pieces: Sequence[str], controls: Sequence[int], merges: Sequence[str]) -> bytes:
+def serialised(
+    language: str, pieces: Sequence[str], controls: Sequence[int], merges: Sequence[str], *, plain: bool = False
+) -> bytes:
     """Return a vocabulary as a file.
 
     language: a code of Moses, such as de
     pieces: by their ids. The first four are the special ones
     controls: ids besides that no text may become
     merges: two pieces with a space between them, the first one is applied first
+    plain: whether punctuation beyond ASCII is kept, and a word with hyphens is one token
     """
-    values = {"kind": KIND, "language": language, "controls": list(controls), "pieces": list(pieces)}
+    values: dict[str, object] = {"kind": KIND, "language": language, "controls": list(controls), "pieces": list(pieces)}
+    values |= {"plain": True} if plain else {}
     return json.dumps({**values, "merges": list(merges)}, ensure_ascii=False, indent=0).encode()
 
 

@@ -106,16 +106,16 @@ def unconvertible(bundle: Bundle) -> str | None:
         return f"{bundle.label} is of kind {bundle.manifest.architecture}; only a Transformer can be converted"
     if bundle.manifest.states_of("recurrent"):
         return f"{bundle.label} has a recurrent decoder; only the Transformer of the paper is converted"
-    variant = _variant(_Graph.read(bundle, names.ENCODER)) or _decoder_variant(_Graph.read(bundle, names.DECODER))
+    variant = _variant(Graph.read(bundle, names.ENCODER)) or _decoder_variant(Graph.read(bundle, names.DECODER))
     return None if variant is None else f"{bundle.label} has {variant}; only the Transformer of the paper is converted"
 
 
-def _decoder_variant(decoder: _Graph) -> str | None:
+def _decoder_variant(decoder: Graph) -> str | None:
     """Return a difference that the decoder alone shows; None if there is none."""
     return "a soft cap of logits" if "Tanh" in decoder.operators else None
 
 
-def _variant(encoder: _Graph) -> str | None:
+def _variant(encoder: Graph) -> str | None:
     """Return the difference of an encoder to the encoder of the paper; None if there is none."""
     if variant := next((text for operator, text in VARIANTS.items() if operator in encoder.operators), None):
         return variant
@@ -143,7 +143,7 @@ def _variant(encoder: _Graph) -> str | None:
 
 def model_of(bundle: Bundle) -> Model:
     """Read the model of a bundle from its fp32 graphs. Raise BundleError for graphs of another model."""
-    encoder, decoder = (_Graph.read(bundle, name) for name in (names.ENCODER, names.DECODER))
+    encoder, decoder = (Graph.read(bundle, name) for name in (names.ENCODER, names.DECODER))
     heads = next(int(state.shape[0]) for state in bundle.manifest.states if state.kind == "memory")
     vocab = bundle.manifest.target_vocab
     target = decoder.first("target_pieces", "pieces")[:vocab]
@@ -170,7 +170,7 @@ def shortlist_of(bundle: Bundle) -> Shortlist | None:
 
 
 @dataclass(frozen=True, slots=True)
-class _Graph:
+class Graph:
     """One graph of a bundle.
 
     origin: its file, for messages
@@ -189,7 +189,7 @@ class _Graph:
     read_in_order: tuple[str, ...]
 
     @classmethod
-    def read(cls, bundle: Bundle, name: str) -> _Graph:
+    def read(cls, bundle: Bundle, name: str) -> Graph:
         """Read a graph and all its weights."""
         graphs, files = bundle.graphs(PRECISION, name)
         graph = onnx.load_from_string(graphs[name]).graph
@@ -244,14 +244,14 @@ def _values(tensor: onnx.TensorProto, files: dict[str, bytes]) -> np.ndarray:
     return flat.reshape(tuple(tensor.dims)).astype(np.float32)
 
 
-def _side(graph: _Graph, side: str, pieces: np.ndarray) -> Side:
+def _side(graph: Graph, side: str, pieces: np.ndarray) -> Side:
     owner = "source" if side == "encoder" else "target"
     layers = tuple(_layer(graph, f"{side}.{number}") for number in range(graph.layers(side)))
     norm = graph.affine(f"{side}_norm") if f"{side}_norm.weight" in graph.weights else None
     return Side(pieces, graph.first(f"{owner}.position_table", "position_table"), layers, norm)
 
 
-def _layer(graph: _Graph, name: str) -> Layer:
+def _layer(graph: Graph, name: str) -> Layer:
     return Layer(
         attention_norm=graph.affine(f"{name}.around_attention.norm"),
         qkv=graph.affine(f"{name}.attention.qkv"),
@@ -262,7 +262,7 @@ def _layer(graph: _Graph, name: str) -> Layer:
     )
 
 
-def _cross(encoder: _Graph, decoder: _Graph, heads: int) -> tuple[CrossAttention, ...]:
+def _cross(encoder: Graph, decoder: Graph, heads: int) -> tuple[CrossAttention, ...]:
     """Return the cross-attention of all layers.
 
     The encoder's graph computes the keys and values of all layers in one product. The queries of our graphs are

@@ -48,6 +48,7 @@ LINGON_GRAPHS = "lingon-cuda-graphs"
 LINGON_NATIVE = "lingon-native"
 TRANSFORMERS_STATIC = "transformers-static"
 TORCH_GRAPH = "torch-graph"
+FXTRANSLATE = "fxtranslate"
 
 MODULES = {
     LINGON: "lingon.bench.engines.lingon",
@@ -58,10 +59,11 @@ MODULES = {
     "optimum": "lingon.bench.engines.optimum",
     TRANSFORMERS_STATIC: "lingon.bench.engines.transformers",
     TORCH_GRAPH: "lingon.bench.engines.torch_graph",
+    FXTRANSLATE: "lingon.bench.engines.fxtranslate",
 }
 """The module of every engine. lingon.bench.engines.base describes its functions."""
 
-ENGINES = (LINGON, CTRANSLATE2, TRANSFORMERS, "optimum")
+ENGINES = (LINGON, CTRANSLATE2, TRANSFORMERS, "optimum", FXTRANSLATE)
 """The engines of `lingon bench decode`. lingon.bench.gpu names the engines of `lingon bench gpu`."""
 
 OF_LINGON = (LINGON, LINGON_GRAPHS, LINGON_NATIVE)
@@ -69,7 +71,7 @@ READ_BUNDLES = (*OF_LINGON, TORCH_GRAPH)
 """Engines that read the bundle itself, so that no files are written for them."""
 
 PRECISIONS: tuple[Literal["fp32", "int8"], ...] = ("fp32", "int8")
-WITH_SHORTLIST = (LINGON, CTRANSLATE2)
+WITH_SHORTLIST = (LINGON, CTRANSLATE2, FXTRANSLATE)
 
 
 @dataclass(frozen=True, slots=True)
@@ -93,8 +95,10 @@ class EngineSetting:
         """Return whether this setting can decode the cell as it is specified.
 
         CTranslate2 with more workers than sentences in a batch would decode more sentences at a time than the cell
-        allows. Only some engines have a shortlist.
+        allows. Only some engines have a shortlist. fxtranslate has greedy search alone, and no lengths that are given.
         """
+        if self.engine == FXTRANSLATE and (cell.beam_size > 1 or cell.is_forced):
+            return False
         keeps_batch = self.engine == LINGON or self.setting.workers <= cell.batch
         return keeps_batch and (not cell.shortlist or self.engine in WITH_SHORTLIST)
 
@@ -112,7 +116,8 @@ def engine_settings(engines: Sequence[str], cores: int) -> list[EngineSetting]:
         Setting(precision=precision, workers=default_engines(), threads=threads_per_engine(default_engines()))
         for precision in PRECISIONS
     ]
-    by_engine = {LINGON: of_lingon, CTRANSLATE2: of_ctranslate2}
+    of_fxtranslate = [Setting(precision="int8", workers=workers, threads=1) for workers in dict.fromkeys((1, cores))]
+    by_engine = {LINGON: of_lingon, CTRANSLATE2: of_ctranslate2, FXTRANSLATE: of_fxtranslate}
     others = [Setting(workers=1, threads=cores)]
     return [
         EngineSetting(name, setting)
@@ -127,7 +132,9 @@ def unavailable_reason(engine_setting: EngineSetting, bundle: Bundle) -> str | N
     if engine_setting.engine in OF_LINGON and engine_setting.setting.precision not in bundle.manifest.precisions:
         return f"{bundle.folder} has no precision {engine_setting.setting.precision}"
     reason: str | None = module_of(engine_setting.engine).unavailable_reason()
-    if reason is None and engine_setting.engine not in OF_LINGON:
+    if reason is None and engine_setting.engine == FXTRANSLATE:
+        reason = module_of(FXTRANSLATE).unconvertible(bundle)
+    elif reason is None and engine_setting.engine not in OF_LINGON:
         reason = unconvertible(bundle)
     return reason
 

@@ -213,11 +213,16 @@ def moses_tokenizer(
     numberings: tuple[Numbering, Numbering],
     merges: tuple[Sequence[str], Sequence[str]],
     reserved: Collection[str],
+    *,
+    plain: bool = False,
+    source_end: bool = True,
 ) -> Tokenizer:
     """Return the tokenizer of a source and a target vocabulary.
 
     languages: whose rules Moses applies, such as en. Those of a region or script are the same
     reserved: pieces that no text may become
+    plain: see lingon.moses.serialised
+    source_end: whether a source ends with the end token
     """
     sides = [
         serialised(
@@ -225,7 +230,8 @@ def moses_tokenizer(
             numbering.pieces,
             [number for number, piece in enumerate(numbering.pieces) if piece in reserved],
             each,
+            plain=plain,
         )
         for language, numbering, each in zip(languages, numberings, merges, strict=True)
     ]
-    return Tokenizer(sides[0], sides[1])
+    return Tokenizer(sides[0], sides[1], source_end=source_end)

@@ -14,7 +14,17 @@ from torch import Tensor
 
 from lingon.errors import SettingsError, SourceModelError
 from lingon.importers.files.fields import JsonFields, first_twice, parse_json
-from lingon.importers.files.pieces import Numbering, SpecialIds, read_model, renumber, rewrite, tokenizer_of
+from lingon.importers.files.pieces import (
+    Numbering,
+    SpecialIds,
+    moses_tokenizer,
+    read_merges,
+    read_model,
+    renumber,
+    rewrite,
+    tokenizer_of,
+    with_word_ends,
+)
 from lingon.importers.foreign_model import Facts, ForeignModel, ForeignWeight, ReorderedRows
 from lingon.importers.readers.codes import languages_by_code, languages_of_one_target, tags_of
 from lingon.importers.readers.ctranslate2_files import (
@@ -178,6 +188,7 @@ def read_ctranslate2(
     source_end: bool | None = None,
     *,
     callers_end: bool | None = None,
+    moses: MosesMerges | None = None,
 ) -> ForeignModel:
     """Read a folder. Raises SourceModelError.
 
@@ -187,13 +198,18 @@ def read_ctranslate2(
         place of </s>, gets that of the first one: a bundle has one such row.
     source_end: whether a source ends with the end token. None is what the files say
     callers_end: whether the callers of such a folder write the end token. None is what the files tell
+    moses: how texts are cut into Moses tokens and pieces, in the place of `pieces`
     """
     variables = read_variables(folder / MODEL)
     config = special_tokens(JsonFields.read_if_there(folder / CONFIG), folder / MODEL, variables)
     vocabularies = read_vocabularies(folder, config.text("unk_token", UNKNOWN))
     first = _first_code(folder, config, variables, vocabularies[1], targets)
     ends = reads_source_end(folder, config, variables, vocabularies[0], given=source_end, callers=callers_end)
-    tokenizer, source, target, files = _tokenizer(folder, config, variables, vocabularies, pieces, first, ends=ends)
+    if moses is None:
+        tokenizer, source, target, files = _tokenizer(folder, config, variables, vocabularies, pieces, first, ends=ends)
+    else:
+        tokenizer, source, target = _moses_tokenizer(config, variables, vocabularies, moses, ends=ends)
+        files = [moses.path]
     table = _positions(variables)
     longest = longest or (512 if table is None else min(512, len(table) - 1))
     settings = _settings(config, variables, target, table, longest)
@@ -212,6 +228,14 @@ def read_ctranslate2(
     languages = _languages(vocabularies[0], first)
     notes = variables.tensors.notes
     return ForeignModel(settings, reader.weights(), tokenizer, source, target, facts, notes, languages)
+
+
+@dataclass(frozen=True, slots=True)
+class MosesMerges:
+    """The file of byte-pair merges of both sides, and their languages, whose rules Moses applies."""
+
+    path: Path
+    languages: tuple[str, str]
 
 
 def _vocabulary_file(folder: Path, name: str) -> Path | None:
@@ -292,6 +316,35 @@ def _tokenizer(
         for model, numbering, each in zip(models, numberings, vocabularies, strict=True)
     ]
     return Tokenizer(written[0], written[1], source_end=ends), numberings[0], numberings[1], paths
+
+
+def _moses_tokenizer(
+    config: JsonFields,
+    variables: Variables,
+    vocabularies: tuple[list[str], list[str]],
+    moses: MosesMerges,
+    *,
+    ends: bool,
+) -> tuple[Tokenizer, Numbering, Numbering]:
+    """Return the tokenizer of Moses tokens that byte-pair merges cut, and the numberings of both vocabularies."""
+    merges = read_merges(moses.path)
+    specials = [
+        _source_special(config, variables, vocabularies[0], "", ends=ends),
+        _special(config, variables, vocabularies[1], ""),
+    ]
+    numberings = [_of_words(*each) for each in zip(vocabularies, specials, strict=True)]
+    reserved = set().union(*(_codes(each) for each in vocabularies))
+    both = numberings[0], numberings[1]
+    tokenizer = moses_tokenizer(moses.languages, both, (merges, merges), reserved, plain=True, source_end=ends)
+    return tokenizer, *both
+
+
+def _of_words(vocabulary: list[str], special: SpecialIds) -> Numbering:
+    """Return the new ids of a vocabulary whose pieces say which ones do not end a word."""
+    rows = [*vocabulary, _zeros(vocabulary)]
+    named = {rows[each] for each in special} | _codes(vocabulary)
+    numbering = renumber(with_word_ends(rows, named), special, [], _codes(vocabulary))
+    return replace(numbering, written=tuple(rows[row] for row in numbering.rows))
 
 
 def _pieces(folder: Path, side: str, names: Sequence[str]) -> Path:
@@ -558,19 +611,20 @@ def read_argos(
 ) -> ForeignModel:
     """Read a package. Raises SourceModelError. The arguments are those of `read_ctranslate2`.
 
-    Argos Translate gives CTranslate2 the pieces of a text and nothing else.
+    Argos Translate gives CTranslate2 the pieces of a text and nothing else. A package of a model of several languages
+    has a target prefix besides, the code that every translation begins with.
     """
     metadata = JsonFields.read(folder / ARGOS_METADATA)
-    for name, wanted in (("type", "translate"), ("target_prefix", "")):
-        if metadata.text(name, wanted) != wanted:
-            raise metadata.error(name, f"must be {wanted!r}")
-    if not (folder / ARGOS_PIECES).is_file():
-        merges = (folder / ARGOS_MERGES).is_file()
-        has = f"has {ARGOS_MERGES} in the place of {ARGOS_PIECES}" if merges else f"has no {ARGOS_PIECES}"
-        raise SourceModelError(f"{folder}: {has}; only packages with sentencepiece models are read")
-    pieces = folder / ARGOS_PIECES, folder / ARGOS_PIECES
-    source = read_ctranslate2(folder / ARGOS_MODEL, longest, pieces, targets, source_end, callers_end=False)
+    if metadata.text("type", "translate") != "translate":
+        raise metadata.error("type", "must be 'translate'")
     languages = [TAGS.get(code, code) for code in (metadata.text("from_code", ""), metadata.text("to_code", ""))]
+    pieces, merges = folder / ARGOS_PIECES, folder / ARGOS_MERGES
+    if not pieces.is_file() and not merges.is_file():
+        raise SourceModelError(f"{folder}: has neither {ARGOS_PIECES} nor {ARGOS_MERGES}")
+    moses = None if pieces.is_file() else MosesMerges(merges, (languages[0], languages[1]))
+    source = read_ctranslate2(
+        folder / ARGOS_MODEL, longest, (pieces, pieces), targets, source_end, callers_end=False, moses=moses
+    )
     facts = replace(
         source.facts,
         form="Argos Translate",
@@ -578,4 +632,10 @@ def read_argos(
         length_penalty=LENGTH_PENALTY,
         files=(folder / ARGOS_METADATA, *source.facts.files),
     )
-    return replace(source, facts=facts)
+    prefix = metadata.text("target_prefix", "")
+    if not prefix:
+        return replace(source, facts=facts)
+    if prefix not in source.target.pieces:
+        raise metadata.error("target_prefix", "must be a piece of the target vocabulary")
+    forced = {"sources": [{"language": languages[0]}], "targets": [{"language": languages[1], "forced": [prefix]}]}
+    return replace(source, facts=facts, languages=LanguageSettings.model_validate(forced))

@@ -278,7 +278,7 @@ def read_marian(folder: Path, longest: int | None = None, pair: tuple[str, str] 
         tokenizer, source, target = _moses_tokenizer(folder, vocabularies, rows, languages)
     else:
         tokenizer, source, target = _tokenizer(folder, vocabularies, rows)
-    settings = _settings(options, tensors, target, longest)
+    settings = _settings(options, tensors, target, longest, joint=tokenizer.joint)
     reader = MarianReader(tensors, settings, source, target, rows)
     ranges = reader.ranges()
     facts = _facts(folder, path, options, decoder, settings, [each.path for each in vocabularies])
@@ -390,7 +390,14 @@ def _renumbered(
     return renumber(pieces, special, segmenters, reserved, CONTROL_BYTES), reserved
 
 
-def _settings(options: MarianOptions, tensors: Tensors, target: Numbering, longest: int | None) -> TransformerSettings:
+def _settings(
+    options: MarianOptions, tensors: Tensors, target: Numbering, longest: int | None, *, joint: bool
+) -> TransformerSettings:
+    """Return the settings of a model.
+
+    joint: whether source and target have one vocabulary. Two that have one table, as in students for Chinese, number
+        its rows in two ways, so that the table is read twice.
+    """
     learned = POSITIONS in tensors
     dim, heads = options.integer("dim-emb", 4), options.integer("transformer-heads", 1)
     if dim % (2 * heads):
@@ -418,7 +425,7 @@ def _settings(options: MarianOptions, tensors: Tensors, target: Numbering, longe
         sinusoids="interleaved" if learned else "inclusive-halves",
         decoder_cell="ssru" if options.recurrent else "attention",
         never_generated=target.never,
-        tie="none" if own_output else "all" if TABLE in tensors else "decoder",
+        tie="none" if own_output else "all" if TABLE in tensors and joint else "decoder",
         max_positions=positions,
         dropout=0.1,
     )

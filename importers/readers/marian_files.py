@@ -196,6 +196,7 @@ FLOAT32, FLOAT16, INT8 = 0x0404, 0x0402, 0x0101
 INTGEMM8 = (0x4101, 0x10001)  # in browsermt/marian-dev and in marian-nmt/marian-dev
 MOST_ITEMS, MOST_DIMENSIONS, MOST_NAME = 100_000, 8, 1024
 MOST_UNPACKED = 8 * 2**30  # bytes of a model that is compressed
+ALIGNMENT = 256  # bytes, of the first array of a file that is written
 MOST_SHOWN = 100  # characters of an error of zipfile, which repeats the bytes that are damaged
 
 Bytes = NDArray[np.uint8]
@@ -411,6 +412,40 @@ def _dequantised(path: Path, item: _Item, data: Bytes) -> Tensor:
     return values.view(rows, columns) if EMBEDDING in item.name else values.view(columns, rows).T
 
 
+def binary_file(items: Sequence[tuple[str, int, tuple[int, ...], bytes]]) -> bytes:
+    """Return a binary file of arrays: the name, type, shape and content of each."""
+    heads = b"".join(struct.pack("<4Q", len(n.encode()) + 1, kind, len(s), len(data)) for n, kind, s, data in items)
+    names = b"".join(name.encode() + b"\0" for name, *_ in items)
+    shapes = b"".join(struct.pack(f"<{len(shape)}i", *shape) for _, _, shape, _ in items)
+    head = struct.pack("<2Q", VERSION, len(items)) + heads + names + shapes
+    padding = -(len(head) + 8) % ALIGNMENT
+    return b"".join([head, struct.pack("<Q", padding), b"\0" * padding, *(data for *_, data in items)])
+
+
+def integer_scales(path: Path) -> dict[str, float]:
+    """Return what the values of each 8-bit matrix of a binary file were multiplied by. Raises SourceModelError."""
+    content = unpacked(path)
+    items = [item for item in _items(path, content) if item.kind in INTGEMM8 and 0 not in item.shape]
+    ends = [item.start + math.prod(item.shape) for item in items]
+    return {
+        item.name: struct.unpack("<f", content[end : end + 4].tobytes())[0]
+        for item, end in zip(items, ends, strict=True)
+    }
+
+
+def with_values(path: Path, name: str, places: Sequence[int], value: float) -> bytes:
+    """Return a binary file in which a float32 array has a value at these places. One without the array is unchanged.
+
+    Raises SourceModelError.
+    """
+    content = unpacked(path)
+    changed = content.copy()
+    for item in _items(path, content):
+        if item.name == name and item.kind == FLOAT32:
+            changed[item.start : item.start + 4 * math.prod(item.shape)].view(np.float32)[list(places)] = value
+    return changed.tobytes()
+
+
 # The vocabularies of Marian: a dictionary of pieces, or a sentencepiece model whose ids are those of the model.
 
 ENDS, UNKNOWNS = ("</s>", "eos"), ("<unk>", "UNK")  # names of the special pieces; the second ones are of Nematus
@@ -597,7 +632,7 @@ def _binary_lexicon(path: Path, content: Bytes, rows: tuple[int, int]) -> Lists:
     if offsets < 1 or len(content) != expected:
         raise SourceModelError(f"{path}: must have {expected:,} bytes by its head, has {len(content):,}")
     body = content[16:].tobytes()
-    if (found := _checksum(body[: len(body) // 8 * 8])) != checksum:
+    if (found := lexicon_checksum(body[: len(body) // 8 * 8])) != checksum:
         raise SourceModelError(f"{path}: its checksum is {found:016x}, the file says {checksum:016x}")
     positions = np.frombuffer(body, np.uint64, offsets, HEAD.size - 16).astype(np.int64)
     if positions[0] != 0 or positions[-1] != ids or bool((np.diff(positions) < 0).any()):
@@ -611,7 +646,7 @@ def _binary_lexicon(path: Path, content: Bytes, rows: tuple[int, int]) -> Lists:
     return Lists(frequent, [pieces[begin:end] for begin, end in pairwise(positions)])
 
 
-def _checksum(content: bytes) -> int:
+def lexicon_checksum(content: bytes) -> int:
     """Return the hash of 64-bit numbers, which combines them as Boost does."""
     seed, mask = 0, 2**64 - 1
     for number in np.frombuffer(content, np.uint64).tolist():

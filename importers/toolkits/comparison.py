@@ -10,15 +10,16 @@ from pathlib import Path
 from typing import NamedTuple, Protocol
 
 import torch
+from sentencepiece.sentencepiece_model_pb2 import ModelProto, NormalizerSpec, TrainerSpec
 from torch import Tensor
 
 from lingon.errors import CorpusError, ParityError
-from lingon.export.gates_text import NEAR_TIE, BeamSettings
+from lingon.export.gates_text import BeamSettings
 from lingon.files import read_lines
-from lingon.importers.files.pieces import Numbering
+from lingon.importers.files.pieces import SPACE, ModelPiece, Numbering
 from lingon.importers.foreign_model import ForeignModel
 from lingon.scoring import score
-from lingon.text import BOS, EOS, FORBIDDEN, normalise
+from lingon.text import BOS, EOS, FORBIDDEN, UNK, normalise
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.models.interface import AnyModel
 from lingon.training.search import Hypothesis, SearchSettings, normalised_score, translate
@@ -26,12 +27,20 @@ from lingon.training.search import Hypothesis, SearchSettings, normalised_score,
 # What another toolkit generates, compared with what the imported model generates.
 
 SENTENCES = 40  # that are compared
+NEVER = -1e9  # bias of the output of pieces that are never generated
+LENGTH_EXTRA = SearchSettings().length_extra  # tokens of the bound of a translation, beyond twice its source
 
 
 class Toolkit(Protocol):
-    """A model as another toolkit loads it. Ids are those of the files, the rows of a numbering."""
+    """A model as another toolkit loads it. Ids are those of the files, the rows of a numbering.
+
+    length_extra: tokens of the bound of its translations, beyond twice the source; ours have the same bound then
+    near_tie: difference of log-probabilities of a token that rounding explains
+    """
 
     name: str
+    length_extra: int
+    near_tie: float
 
     def searches(self, forced: Sequence[int]) -> Sequence[BeamSettings]:
         """Return the searches that equal ours. forced: ids that are read after the start."""
@@ -71,11 +80,13 @@ def compare_tokens(
     texts: normalised. The first SENTENCES are compared
 
     Raises ParityError if a translation of the toolkit scores better than ours, or if one of greedy search differs at a
-    token that scores worse than ours by more than NEAR_TIE.
+    token that scores worse than ours by more than the near tie of the toolkit.
     """
     texts, forced = texts[:SENTENCES], checkpoint.tokenizer.languages.forced
     for beam_size, penalty in toolkit.searches(forced):
-        settings = SearchSettings(beam_size=beam_size, length_penalty=penalty, forced=forced)
+        settings = SearchSettings(
+            beam_size=beam_size, length_penalty=penalty, forced=forced, length_extra=toolkit.length_extra
+        )
         label = f"{toolkit.name}: beam size {beam_size}, length penalty {penalty:g}"
         counts = _count(checkpoint, source, toolkit, texts, settings, label)
         others = f", {counts.no_better} score no better" if counts.no_better else ""
@@ -110,7 +121,7 @@ def _count(
         labels = [*tokens, EOS] if len(tokens) < most else tokens
         log_probs = _log_probs(model, ids, labels, settings)
         score = normalised_score(float(log_probs.gather(1, torch.tensor(labels)[:, None]).sum()), len(labels), settings)
-        if not _is_near(best, labels, log_probs, score, settings):
+        if not _is_near(best, labels, log_probs, score, settings, toolkit.near_tie):
             raise ParityError(
                 f"{label}: {text[:60]!r} has other tokens, of score {score:.4f}; ours is {best.score:.4f}"
             )
@@ -119,7 +130,12 @@ def _count(
 
 
 def _is_near(
-    ours: Hypothesis, labels: Sequence[int], log_probs: Tensor, score: float, settings: SearchSettings
+    ours: Hypothesis,
+    labels: Sequence[int],
+    log_probs: Tensor,
+    score: float,
+    settings: SearchSettings,
+    near_tie: float,
 ) -> bool:
     """Return whether rounding explains that the labels of a toolkit are others, or they score no better.
 
@@ -128,10 +144,10 @@ def _is_near(
     In greedy search the first token that differs decides: what follows may score as it likes.
     """
     if settings.beam_size > 1:
-        return score <= ours.score + NEAR_TIE
+        return score <= ours.score + near_tie
     mine = [*ours.tokens, EOS] if ours.finished else ours.tokens
     position = next(position for position, pair in enumerate(zip(mine, labels, strict=False)) if pair[0] != pair[1])
-    return float(log_probs[position, mine[position]] - log_probs[position, labels[position]]) <= NEAR_TIE
+    return float(log_probs[position, mine[position]] - log_probs[position, labels[position]]) <= near_tie
 
 
 @torch.inference_mode()
@@ -151,6 +167,21 @@ def new_ids(numbering: Numbering) -> dict[int, int]:
 def never_generated(numbering: Numbering) -> list[int]:
     """Return the ids of the checkpoint that are never generated."""
     return sorted(set(numbering.rows) - new_ids(numbering).keys())
+
+
+def spelled_by_ids(numbering: Numbering) -> bytes:
+    """Return a sentencepiece model in which the piece of each row of a table is the number of the row."""
+    end, unknown = numbering.rows[EOS], numbering.rows[UNK]
+    model = ModelProto(
+        trainer_spec=TrainerSpec(model_type=TrainerSpec.UNIGRAM, eos_id=end, unk_id=unknown, bos_id=-1, pad_id=-1),
+        normalizer_spec=NormalizerSpec(name="identity"),
+    )
+    for row in range(max(numbering.rows)):
+        piece, kind = {end: ("</s>", ModelPiece.CONTROL), unknown: ("<unk>", ModelPiece.UNKNOWN)}.get(
+            row, (f"{SPACE}{row}", ModelPiece.NORMAL)
+        )
+        model.pieces.add(piece=piece, score=0.0, type=kind)
+    return bytes(model.SerializeToString())
 
 
 # The samples that come with a checkpoint: sources, references, and what the model's own toolkit made of them.

@@ -9,14 +9,14 @@ from pathlib import Path
 from typing import Any
 
 from lingon.errors import SourceModelError
-from lingon.export.gates_text import BeamSettings
+from lingon.export.gates_text import NEAR_TIE, BeamSettings
 from lingon.importers.files.fields import JsonFields
 from lingon.importers.files.pieces import Numbering
 from lingon.importers.foreign_model import ForeignModel
 from lingon.importers.readers.ctranslate2 import MODEL, ctranslate2_folder, read_vocabularies
 from lingon.importers.readers.ctranslate2_files import read_variables, special_tokens
 from lingon.importers.readers.opus_mt import CONFIG
-from lingon.importers.toolkits.comparison import compare_tokens
+from lingon.importers.toolkits.comparison import LENGTH_EXTRA, compare_tokens
 from lingon.text import BOS, EOS, UNK
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.search import Hypothesis, SearchSettings
@@ -37,7 +37,7 @@ class CTranslate2Toolkit:
     It takes and returns pieces, by which it is told ids: the numbers of its vocabulary are not used.
     """
 
-    name = TOOLKIT
+    name, length_extra, near_tie = TOOLKIT, LENGTH_EXTRA, NEAR_TIE
 
     def __init__(self, folder: Path, source: ForeignModel) -> None:
         """Raise SourceModelError if CTranslate2 cannot load the folder."""
@@ -127,7 +127,8 @@ def compare_converted(checkpoint: Checkpoint, source: ForeignModel, folder: Path
 def _pieces_by_row(numbering: Numbering, end: str, unknown: str) -> dict[int, str]:
     """Return the piece of each row that has one. The start and the padding have none."""
     first_alias = len(numbering.pieces) - numbering.aliases
-    named = zip(numbering.rows[UNK + 1 : first_alias], numbering.pieces[UNK + 1 : first_alias], strict=True)
+    pieces = numbering.written or numbering.pieces
+    named = zip(numbering.rows[UNK + 1 : first_alias], pieces[UNK + 1 : first_alias], strict=True)
     return {**dict(named), numbering.rows[EOS]: end, numbering.rows[UNK]: unknown}
 
 

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import json
 import shutil
-import struct
 import subprocess
 import tempfile
 from collections.abc import Iterator, Sequence
@@ -17,10 +16,9 @@ from types import TracebackType
 from typing import Any, Self
 
 import numpy as np
-from sentencepiece.sentencepiece_model_pb2 import ModelProto, NormalizerSpec, TrainerSpec
 
 from lingon.errors import LingonError
-from lingon.export.gates_text import BeamSettings
+from lingon.export.gates_text import NEAR_TIE, BeamSettings
 from lingon.importers.files.pieces import Numbering
 from lingon.importers.files.tensors import Tensors
 from lingon.importers.foreign_model import ForeignModel
@@ -29,12 +27,12 @@ from lingon.importers.readers.marian_files import (
     FLOAT32,
     INT8,
     OPTIONS,
-    VERSION,
+    binary_file,
     model_file,
     open_model,
     read_decoder_options,
 )
-from lingon.importers.toolkits.comparison import compare_tokens, new_ids
+from lingon.importers.toolkits.comparison import LENGTH_EXTRA, NEVER, compare_tokens, new_ids, spelled_by_ids
 from lingon.text import EOS, UNK
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.search import Hypothesis, SearchSettings
@@ -46,9 +44,6 @@ PROGRAM = Path(__file__).with_name("marian_engine.js")
 SEARCHES: tuple[BeamSettings, ...] = ((1, 0.0),)  # its beam search is another one: it can find what ours does not
 LENGTH_FACTOR = 10.0  # bound of a translation in lengths of its source, far above that of a bundle
 LONGEST = 1000  # pieces; a longer text is cut
-NEVER = -1e9  # bias of the output of pieces that are never generated
-ALIGNMENT = 256  # bytes, of the first tensor of a file
-SPACE = "\u2581"  # in pieces of sentencepiece
 
 
 class EngineError(LingonError):
@@ -179,6 +174,8 @@ class MarianToolkit:
     depends on how texts are cut.
     """
 
+    length_extra, near_tie = LENGTH_EXTRA, NEAR_TIE
+
     def __init__(self, engine: MarianEngine, folder: Path, source: ForeignModel, room: Path) -> None:
         """folder: of the files of the model; room: a folder to write to. Raises SourceModelError, EngineError."""
         self._engine, self.name = engine, f"{engine.name} in float32"
@@ -189,7 +186,7 @@ class MarianToolkit:
         sides = [source.source] if source.source == source.target else [source.source, source.target]
         self._vocabularies = [room / f"{number}.spm" for number in range(len(sides))]
         for path, numbering in zip(self._vocabularies, sides, strict=True):
-            path.write_bytes(_spelled_by_ids(numbering))
+            path.write_bytes(spelled_by_ids(numbering))
         self._rows = source.source.rows
         engine.load(self._model, self._vocabularies)
 
@@ -249,25 +246,4 @@ def _float32_file(tensors: Tensors, options: str, never: Sequence[int]) -> bytes
             values = values.copy()
             values[0, list(never)] = NEVER
         items.append((name, FLOAT32, values.shape, np.ascontiguousarray(values).tobytes()))
-    heads = b"".join(struct.pack("<4Q", len(n.encode()) + 1, kind, len(s), len(data)) for n, kind, s, data in items)
-    names = b"".join(name.encode() + b"\0" for name, *_ in items)
-    shapes = b"".join(struct.pack(f"<{len(shape)}i", *shape) for _, _, shape, _ in items)
-    head = struct.pack("<2Q", VERSION, len(items)) + heads + names + shapes
-    padding = -(len(head) + 8) % ALIGNMENT
-    return b"".join([head, struct.pack("<Q", padding), b"\0" * padding, *(data for *_, data in items)])
-
-
-def _spelled_by_ids(numbering: Numbering) -> bytes:
-    """Return a sentencepiece model in which the piece of each row of a table is the number of the row."""
-    end, unknown = numbering.rows[EOS], numbering.rows[UNK]
-    kinds = ModelProto.SentencePiece
-    model = ModelProto(
-        trainer_spec=TrainerSpec(model_type=TrainerSpec.UNIGRAM, eos_id=end, unk_id=unknown, bos_id=-1, pad_id=-1),
-        normalizer_spec=NormalizerSpec(name="identity"),
-    )
-    for row in range(_rows(numbering)):
-        piece, kind = {end: ("</s>", kinds.CONTROL), unknown: ("<unk>", kinds.UNKNOWN)}.get(
-            row, (f"{SPACE}{row}", kinds.NORMAL)
-        )
-        model.pieces.add(piece=piece, score=0.0, type=kind)
-    return bytes(model.SerializeToString())
+    return binary_file(items)

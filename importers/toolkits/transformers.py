@@ -11,11 +11,11 @@ from typing import Any
 import torch
 
 from lingon.errors import ParityError
-from lingon.export.gates_text import BeamSettings
+from lingon.export.gates_text import NEAR_TIE, BeamSettings
 from lingon.importers.files.fast_tokenizer import TOKENIZER
 from lingon.importers.files.pieces import SPACE
 from lingon.importers.foreign_model import ForeignModel
-from lingon.importers.toolkits.comparison import SENTENCES, compare_tokens
+from lingon.importers.toolkits.comparison import LENGTH_EXTRA, SENTENCES, compare_tokens
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.search import Hypothesis, SearchSettings
 
@@ -32,7 +32,7 @@ def is_installed() -> bool:
 class TransformersToolkit:
     """A model as Transformers loads it."""
 
-    name = TOOLKIT
+    name, length_extra, near_tie = TOOLKIT, LENGTH_EXTRA, NEAR_TIE
 
     def __init__(self, folder: Path, code: str = "") -> None:
         """code: of the source language, for a model whose tokenizer writes it."""

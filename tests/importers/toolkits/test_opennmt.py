@@ -5,12 +5,14 @@ from __future__ import annotations
 import json
 import zipfile
 from collections.abc import Callable, Iterator
+from itertools import pairwise
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 import pytest
 import torch
+from sacremoses import MosesDetokenizer, MosesPunctNormalizer, MosesTokenizer
 
 from lingon import AttentionSelection, Model
 from lingon.cli.main import main
@@ -26,6 +28,7 @@ from tests.support.ctranslate2_models import (
     HEADS,
     SEARCHES,
     SIDES,
+    SPECIAL,
     SavedForm,
     ctranslate2_answers,
     joint_pieces,
@@ -237,16 +240,90 @@ def test_a_package_of_argos_translate_is_read_with_its_languages_and_search(
     assert all(equal(search, found[search], kept(FORMS[0])[search]) == len(texts()) for search in EQUAL)
 
 
+MERGES = ["l o", "w e", "lo w</w>", "n e", "e r</w>", "lo we", "k n", "i n", "in g</w>", "x </w>"]
+ENGLISH = [
+    "It\u2019s a well-known \u201cfact\u201d: x & y.",
+    "low lower, knowing slower",
+    "slow-er being (x)!",
+    "  lo  we ",
+]
+
+
+def cut_by_argos(text: str) -> list[str]:
+    """Return the pieces that Argos Translate gives CTranslate2: Moses tokens, cut as subword-nmt cuts them."""
+    tokens = MosesTokenizer("en").tokenize(MosesPunctNormalizer("en").normalize(text))
+    ranks = {tuple(merge.split(" ")): rank for rank, merge in reversed(list(enumerate(MERGES)))}
+    found = []
+    for token in tokens:
+        parts = [*token[:-1], f"{token[-1]}</w>"]
+        while pairs := [pair for pair in pairwise(parts) if pair in ranks]:
+            best, joined = min(pairs, key=ranks.__getitem__), list[str]()
+            while parts:
+                both = len(parts) > 1 and tuple(parts[:2]) == best
+                joined.append("".join(parts[: 1 + both]))
+                del parts[: 1 + both]
+            parts = joined
+        found += [part.removesuffix("</w>") if part.endswith("</w>") else f"{part}@@" for part in parts]
+    return found
+
+
+def save_argos_with_merges(folder: Path) -> Path:
+    """Save a package with bpe.model. Its vocabularies have most pieces of ENGLISH."""
+    inside = save_argos(folder, from_code="en", to_code="ru")
+    (inside / "sentencepiece.model").unlink()
+    (inside / "bpe.model").write_text("\n".join(["#version: 0.2", *MERGES]) + "\n", encoding="utf-8")
+    pieces = sorted({piece for text in ENGLISH for piece in cut_by_argos(text)})[:-1]
+    for side in ("source", "target"):
+        path = next((inside / "model").glob(f"{side}_vocabulary.*"))
+        size = len(path.read_text(encoding="utf-8").split("\n")) - 1
+        filled = [*SPECIAL, *pieces, *(f"filler{number}@@" for number in range(size))][: size - 1]
+        path.write_text("".join(f"{piece}\n" for piece in (*filled, "<unk>")), encoding="utf-8")
+    return inside
+
+
+def test_a_package_with_merges_cuts_texts_as_argos_translate_does(tmp_path: Path) -> None:
+    imported = pipeline.read_source(save_argos_with_merges(tmp_path), ImportSettings(), silent)
+    tokenizer, source = imported.checkpoint.tokenizer, imported.source
+    assert {path.name for path in source.facts.files} >= {"metadata.json", "bpe.model", "model.bin"}
+    known = set(source.source.written)
+    assert any(piece.endswith("@@") for piece in known)
+    unknown, pieces = 0, 0
+    for text in ENGLISH:
+        expected = [piece if piece in known else "<unk>" for piece in cut_by_argos(text)]
+        unknown, pieces = unknown + expected.count("<unk>"), pieces + len(expected)
+        assert [source.source.written[each] for each in tokenizer.encode_source(text)] == expected
+    assert 1 <= unknown < pieces / 2
+    rows = {piece: number for number, piece in enumerate(source.target.written)}
+    for text in ENGLISH[:2]:
+        pieces = [piece for piece in cut_by_argos(text) if piece in rows]
+        words = " ".join(pieces).replace("@@ ", "").split(" ")
+        assert tokenizer.decode([rows[piece] for piece in pieces]) == MosesDetokenizer("ru").detokenize(words)
+
+
+def test_a_target_prefix_begins_every_translation(tmp_path: Path) -> None:
+    inside = save_argos(tmp_path, target_prefix="__en__")
+    path = next((inside / "model").glob("target_vocabulary.*"))
+    pieces = path.read_text(encoding="utf-8").split("\n")
+    pieces[-3] = "__en__"  # before <unk>
+    path.write_text("\n".join(pieces), encoding="utf-8")
+    imported = pipeline.read_source(inside, ImportSettings(), silent)
+    languages = imported.source.languages
+    assert languages is not None
+    assert [(each.language, each.forced) for each in languages.targets] == [("en", ("__en__",))]
+    forced = imported.checkpoint.tokenizer.languages.forced
+    assert [imported.source.target.pieces[each] for each in forced] == ["__en__"]
+
+
 def without_pieces(inside: Path) -> None:
-    (inside / "sentencepiece.model").rename(inside / "bpe.model")
+    (inside / "sentencepiece.model").rename(inside / "unknown.model")
 
 
 @pytest.mark.parametrize(
     ("metadata", "change", "message"),
     [
         ({"type": "sbd"}, None, "metadata.json: type must be 'translate', got \"sbd\""),
-        ({"target_prefix": "__de__"}, None, "metadata.json: target_prefix must be '', got \"__de__\""),
-        ({}, without_pieces, "has bpe.model in the place of sentencepiece.model; only packages with sentencepiece"),
+        ({"target_prefix": "__de__"}, None, "metadata.json: target_prefix must be a piece of the target"),
+        ({}, without_pieces, "has neither sentencepiece.model nor bpe.model"),
     ],
 )
 def test_other_packages_are_one_line(

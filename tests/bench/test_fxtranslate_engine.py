@@ -1,0 +1,85 @@
+"""fxtranslate in the benchmarks computes the student of a bundle: the files that are written are the student's own."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from lingon.bench.engines import fxtranslate as engine
+from lingon.bench.engines.base import Cell, Setting, limit
+from lingon.bench.engines.worker import EngineSetting, engine_settings, unavailable_reason
+from lingon.bundle.store import Bundle
+from lingon.export.settings import ExportSettings, ExportTexts
+from lingon.importers import pipeline
+from lingon.importers.pipeline import Imported, ImportSettings
+from lingon.importers.toolkits.fxtranslate import FxTranslateToolkit
+from lingon.text import UNK
+from lingon.training.corpus import Pair
+from lingon.training.search import SearchSettings
+from tests.importers.readers.test_marian import TEXTS, save_student
+from tests.support.random_models import random_model, written_bundle
+
+pytest.importorskip("fxtranslate")
+CELL = Cell(workload="shipped", batch=8)
+Student = tuple[Path, Imported, Bundle]
+
+
+@pytest.fixture(scope="module")
+def student(tmp_path_factory: pytest.TempPathFactory) -> Student:
+    folder = tmp_path_factory.mktemp("student")
+    save_student(folder / "files", seed=4, ends=0.0, listed=300)
+    imported = pipeline.read_source(folder / "files", ImportSettings(), lambda line: None)
+    settings = ExportSettings(
+        precisions=("fp32", "int8"), shortlist_by_default=True, parity_sentences=3, gate_sentences=30
+    )
+    texts = ExportTexts([Pair(line, "") for line in TEXTS[:30]])
+    bundle = pipeline.export_imported(imported, folder / "models" / "en-de", texts, settings, lambda line: None)
+    return folder / "files" / "model.ende.intgemm.alphas.bin", imported, bundle
+
+
+def sources_of(imported: Imported) -> list[list[int]]:
+    encoded = [imported.checkpoint.tokenizer.encode_source(line) for line in TEXTS]
+    return [ids for ids in encoded if UNK not in ids]
+
+
+@pytest.mark.parametrize("workers", [1, 2])
+def test_it_finds_what_the_files_of_the_student_give(student: Student, tmp_path: Path, workers: int) -> None:
+    path, imported, bundle = student
+    assert unavailable_reason(EngineSetting("fxtranslate", Setting(precision="int8")), bundle) is None
+    engine.prepare(bundle, tmp_path)
+    sources = sources_of(imported)
+    found = engine.load(tmp_path, Setting(precision="int8", workers=workers, threads=1)).translate(sources, CELL)
+    toolkit = FxTranslateToolkit(path, imported.source)
+    source_rows, target_rows = imported.source.source.rows, imported.source.target.rows
+    expected = [
+        toolkit.generate([source_rows[each] for each in ids], [], SearchSettings(), 1000)[
+            : limit(len(ids), CELL, bundle.manifest.limits)
+        ]
+        for ids in sources
+    ]
+    same = sum([target_rows[each] for each in ids] == wanted for ids, wanted in zip(found, expected, strict=True))
+    assert same >= len(sources) - 2  # a scale that was written twice is rounded twice
+    assert len({tuple(ids) for ids in found}) >= 10
+
+
+def test_a_shortlist_is_that_of_the_bundle(student: Student, tmp_path: Path) -> None:
+    _, imported, bundle = student
+    engine.prepare(bundle, tmp_path)
+    loaded, sources = engine.load(tmp_path, Setting(precision="int8", threads=1)), sources_of(imported)
+    listed = loaded.translate(sources, Cell(workload="shipped", batch=8, shortlist=True))
+    plain = loaded.translate(sources, CELL)
+    shortlist = imported.source.shortlist
+    assert shortlist is not None
+    allowed = [set(shortlist.select(ids)) | set(range(8)) for ids in sources]  # filled up to a multiple of 8
+    assert all(set(ids) <= own for ids, own in zip(listed, allowed, strict=True))
+    assert any(not set(ids) <= own for ids, own in zip(plain, allowed, strict=True)) or listed == plain
+
+
+def test_another_model_and_other_cells_are_left_out(tmp_path: Path) -> None:
+    bundle = written_bundle(random_model(), tmp_path)
+    setting = engine_settings(["fxtranslate"], 2)
+    assert [each.label for each in setting] == ["fxtranslate int8 1x1", "fxtranslate int8 2x1"]
+    assert "has no SSRU cells" in str(unavailable_reason(setting[0], bundle))
+    cells = [CELL, Cell(workload="base", batch=1, beam_size=4), Cell(workload="base", batch=1, exact_length=9)]
+    assert [setting[0].supports(each) for each in cells] == [True, False, False]
