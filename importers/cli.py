@@ -110,13 +110,15 @@ class ModelReadingOptions(OptionGroup):
     source_pieces: Annotated[
         Path | None,
         typer.Option(
-            help="Sentencepiece model of the source, for a folder of CTranslate2. Default: source.spm or another one "
-            "there."
+            help="Sentencepiece model or merges of the source, for CTranslate2, OpenNMT-py and Eole. Default: a file "
+            "there, such as source.spm."
         ),
     ] = None
     target_pieces: Annotated[
         Path | None,
-        typer.Option(help="Sentencepiece model of the target. Default: that of the source, or target.spm there."),
+        typer.Option(
+            help="Sentencepiece model or merges of the target. Default: that of the source, or target.spm there."
+        ),
     ] = None
     source_end: Annotated[
         bool | None,

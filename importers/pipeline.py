@@ -28,10 +28,11 @@ from lingon.importers.readers.indictrans2 import read_indictrans2
 from lingon.importers.readers.marian import read_marian
 from lingon.importers.readers.marian_files import models_of, read_lexicon
 from lingon.importers.readers.multilingual import read_multilingual
+from lingon.importers.readers.opennmt import is_eole, is_opennmt_py, read_eole, read_opennmt_py
 from lingon.importers.readers.opus_mt import CONFIG, read_opus_mt
 from lingon.importers.readers.t5 import read_t5
 from lingon.importers.readers.t5gemma import read_t5gemma
-from lingon.importers.toolkits import ctranslate2, fxtranslate, marian, transformers
+from lingon.importers.toolkits import ctranslate2, fxtranslate, marian, opennmt, transformers
 from lingon.serving.runtime.device import NATIVES
 from lingon.text import normalise
 from lingon.training.checkpoint import Checkpoint
@@ -104,9 +105,9 @@ def own_pairs(
 
 # The toolkits that a model is compared with.
 
-COMPARED = {transformers.TOOLKIT: transformers, ctranslate2.TOOLKIT: ctranslate2, marian.TOOLKIT: marian}
+COMPARED = {each.TOOLKIT: each for each in (transformers, ctranslate2, marian, opennmt)}
 EXTRA = "the extra lingon[bench] has it"
-REMEDIES = {marian.TOOLKIT: marian.REMEDY}
+REMEDIES = {each.TOOLKIT: each.REMEDY for each in (marian, opennmt)}
 """How to install a toolkit, where it is not EXTRA."""
 
 
@@ -334,14 +335,16 @@ def _read(folder: Path, settings: ImportSettings) -> ForeignModel:
         return read_argos(folder, settings.longest, settings.source_end, targets)
     if is_ctranslate2(folder):
         return read_ctranslate2(folder, settings.longest, settings.pieces, targets, settings.source_end)
-    if any(settings.pieces):
-        raise SettingsError("--source-pieces and --target-pieces are for folders of CTranslate2 alone")
     if settings.source_end is not None:
         raise SettingsError("--source-end and --no-source-end are for folders of CTranslate2 alone")
+    if is_opennmt_py(folder) or is_eole(folder):
+        read = read_eole if is_eole(folder) else read_opennmt_py
+        return read(folder, settings.longest, settings.pieces, _pair(settings))
+    if any(settings.pieces):
+        raise SettingsError("--source-pieces and --target-pieces are for folders of CTranslate2 and OpenNMT alone")
     if not (folder / CONFIG).is_file():
         if models_of(folder):
-            sources, targets = settings.languages or ([""], [""])
-            return read_marian(folder, settings.longest, (sources[0], targets[0]))
+            return read_marian(folder, settings.longest, _pair(settings))
         raise SourceModelError(f"{folder}: has no {CONFIG} and no model of Marian, so it is none that Lingon imports")
     kind = JsonFields.read(folder / CONFIG).text("model_type", "")
     readers = READERS | {
@@ -354,6 +357,12 @@ def _read(folder: Path, settings: ImportSettings) -> ForeignModel:
         return source
     facts = replace(source.facts, form=f"{source.facts.form}, exported to ONNX by optimum", toolkit="optimum")
     return replace(source, facts=facts)
+
+
+def _pair(settings: ImportSettings) -> tuple[str, str]:
+    """Return the first source and target language that the user names, or "" for each."""
+    sources, targets = settings.languages or ([""], [""])
+    return sources[0], targets[0]
 
 
 def _found(checkpoint: Checkpoint, source: ForeignModel, gates: str) -> list[str]:

@@ -110,14 +110,14 @@ def _work(folder: Path, tasks: SimpleQueue[_Task | None]) -> None:
     """Translate until a task is None. A translator is made when it is first needed."""
     import fxtranslate
 
-    files = [(folder / name).read_bytes() for name in (MODEL, *VOCABULARIES)]
+    model, source, target = ((folder / name).read_bytes() for name in (MODEL, *VOCABULARIES))
     made: dict[bool, Any] = {}
     while (task := tasks.get()) is not None:
         texts, shortlist, found = task
         try:
             if shortlist not in made:
                 lexicon = (folder / SHORTLIST).read_bytes() if shortlist else None
-                made[shortlist] = fxtranslate.Translator(*files, lexicon)
+                made[shortlist] = fxtranslate.Translator(model, source, target, lexicon)
             found.set_result([made[shortlist].translate(text) for text in texts])
         except Exception as error:  # also what the library raises, for the thread that waits
             found.set_exception(error)

@@ -3,13 +3,10 @@
 from __future__ import annotations
 
 import math
-import pickletools
 import re
-import zipfile
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack
 from pathlib import Path
-from typing import IO, Any
+from typing import Any
 
 import numpy as np
 import onnx
@@ -20,53 +17,8 @@ from safetensors import SafetensorError, safe_open
 from torch import Tensor
 
 from lingon.errors import SourceModelError, first_of
-from lingon.importers.files.fields import MOST_JSON_BYTES, JsonFields, first_twice, shown
-
-# Pickles of tensors, looked through before they are loaded.
-# PyTorch loads tensors and plain values alone from a pickle, so that none runs code. But a tuple whose two parts are
-# one tuple, and so on for some dozens of levels, is 200 bytes as a pickle and takes years to hash as a key.
-
-ZIP = b"PK\x03\x04"  # how an archive of PyTorch begins
-BEFORE_ARCHIVES = 5  # pickles at the beginning of a file of PyTorch before 1.6
-TUPLES = {"TUPLE", "TUPLE1", "TUPLE2", "TUPLE3"}
-KEPT, TAKEN = {"BINPUT", "LONG_BINPUT"}, {"BINGET", "LONG_BINGET"}
-
-
-def uses_a_tuple_twice(path: Path) -> bool:
-    """Return whether a pickle in a file of PyTorch does so. PyTorch itself writes none. Raises ValueError for no such
-    file.
-    """
-    with path.open("rb") as file, ExitStack() as opening:
-        return any(_uses_a_tuple_twice(each) for each in _pickles(file, opening))
-
-
-def _pickles(file: IO[bytes], opening: ExitStack) -> Iterator[IO[bytes]]:
-    """Yield the file at the beginning of each pickle in it. An archive is closed by `opening`."""
-    if file.read(len(ZIP)) != ZIP:
-        file.seek(0)
-        for _ in range(BEFORE_ARCHIVES):
-            yield file
-        return
-    archive = opening.enter_context(zipfile.ZipFile(file))
-    for entry in archive.infolist():
-        if entry.filename.endswith(".pkl"):
-            if entry.file_size > MOST_JSON_BYTES:
-                raise ValueError(f"{entry.filename} has {entry.file_size:,} bytes")
-            yield opening.enter_context(archive.open(entry))
-
-
-def _uses_a_tuple_twice(file: IO[bytes]) -> bool:
-    tuples, last = set[object](), ""
-    for opcode, argument, _ in pickletools.genops(file):
-        if opcode.name in KEPT:
-            if last in TUPLES:
-                tuples.add(argument)
-            continue
-        if opcode.name in TAKEN and argument in tuples:
-            return True
-        last = opcode.name
-    return False
-
+from lingon.importers.files.fields import JsonFields, first_twice, shown
+from lingon.importers.files.pickles import read_pickle
 
 # The weights in ONNX exports of Transformers, as optimum writes them: an encoder graph and a decoder graph.
 # The graphs themselves are not used: Lingon exports the model again, with states of fixed names and shapes.
@@ -232,13 +184,12 @@ def _check_size(path: Path, tensor: TensorProto) -> None:
 
 
 SAFETENSORS, PICKLED = "model.safetensors", "pytorch_model.bin"
-SHARDS = {f"{SAFETENSORS}.index.json": "model-*.safetensors", f"{PICKLED}.index.json": "pytorch_model-*.bin"}
-"""The files that name the shards of a checkpoint, and the pattern of the names of these."""
+INDEX = ".index.json"  # ends the name of the file that names the shards of a checkpoint
 
 WRAPPERS = ("module", "_orig_mod", "_fsdp_wrapped_module", "_checkpoint_wrapped_module")
 """What PyTorch puts into the names of tensors for parallel, compiled, sharded and checkpointed modules."""
 
-FileReader = Callable[[Path], dict[str, Callable[[], Tensor]]]
+FileReader = Callable[[Path], dict[str, TensorReader]]
 READABLE = (torch.float32, torch.float16, torch.bfloat16, torch.float64)
 
 
@@ -249,7 +200,7 @@ class Tensors:
     notes: what a user should know about them
     """
 
-    def __init__(self, origin: Path, readers: Mapping[str, Callable[[], Tensor]]) -> None:
+    def __init__(self, origin: Path, readers: Mapping[str, TensorReader]) -> None:
         """origin: the file, for messages; readers: by name, what reads a tensor."""
         self.origin, self._readers = origin, readers
         self.taken: set[str] = set()
@@ -321,13 +272,20 @@ def open_tensors(folder: Path) -> Tensors:
     """
     if (path := _tensor_file(folder)) is not None:
         read = _safetensors if path.name.startswith(SAFETENSORS) else _pickled
-        return Tensors(path, _unwrapped(path, _sharded(path, read) if path.name in SHARDS else read(path)))
+        return Tensors(path, _unwrapped(path, _sharded(path, read) if path.name.endswith(INDEX) else read(path)))
     if has_graphs(folder):
         return Tensors(folder, read_graphs(folder))
     raise SourceModelError(f"{folder}: has neither {SAFETENSORS} nor {PICKLED}")
 
 
-def _unwrapped(path: Path, readers: Mapping[str, Callable[[], Tensor]]) -> dict[str, Callable[[], Tensor]]:
+def open_safetensors(paths: Sequence[Path], origin: Path) -> Tensors:
+    """Open files of safetensors that hold the parts of one model; origin: for messages. Raises SourceModelError."""
+    if not paths:
+        raise SourceModelError(f"{origin}: has no tensors, and no file of safetensors beside it")
+    return Tensors(origin, _joined(paths, _safetensors))
+
+
+def _unwrapped(path: Path, readers: Mapping[str, TensorReader]) -> dict[str, TensorReader]:
     """Return the readers by names without the parts of WRAPPERS."""
     names = {name: ".".join(part for part in name.split(".") if part not in WRAPPERS) for name in readers}
     if (name := first_twice(names.values())) is not None:
@@ -340,7 +298,7 @@ def tensor_files(folder: Path) -> list[Path]:
     path = _tensor_file(folder)
     if path is None:
         return graph_files(folder) if has_graphs(folder) else []
-    return [path, *(sorted(folder.glob(SHARDS[path.name])) if path.name in SHARDS else [])]
+    return [path, *(_shards(path, _positions(path)) if path.name.endswith(INDEX) else [])]
 
 
 def are_graphs(folder: Path) -> bool:
@@ -350,56 +308,73 @@ def are_graphs(folder: Path) -> bool:
 
 def _tensor_file(folder: Path) -> Path | None:
     """Return the file of the tensors, or the one that names the shards; safetensors first."""
-    names = (name for file in (SAFETENSORS, PICKLED) for name in (file, f"{file}.index.json"))
+    names = (name for file in (SAFETENSORS, PICKLED) for name in (file, f"{file}{INDEX}"))
     return next((folder / name for name in names if (folder / name).is_file()), None)
 
 
-def _safetensors(path: Path) -> dict[str, Callable[[], Tensor]]:
+def _safetensors(path: Path) -> dict[str, TensorReader]:
     try:
         opened: Any = safe_open(path, framework="pt")
         names = list(opened.keys())
     except (OSError, SafetensorError) as error:
         raise SourceModelError(f"{path}: not a safetensors file ({error})") from None
 
-    def reader(name: str) -> Callable[[], Tensor]:
+    def reader(name: str) -> TensorReader:
         return lambda: opened.get_tensor(name)
 
     return {name: reader(name) for name in names}
 
 
-def _sharded(index: Path, read: FileReader) -> dict[str, Callable[[], Tensor]]:
+def _sharded(index: Path, read: FileReader) -> dict[str, TensorReader]:
     """Read the shards that an index names; read: of one of them."""
-    try:
-        positions = JsonFields.read(index).values["weight_map"]
-        shards = sorted({each for each in positions.values() if isinstance(each, str)})
-    except (KeyError, AttributeError, TypeError):
-        raise SourceModelError(f"{index}: has no weight_map of tensors to files") from None
-    outside = [name for name in shards if Path(name).name != name]
-    if outside:
-        raise SourceModelError(f"{index}: {outside[0]!r} is not the name of a file beside it")
-    found: dict[str, Callable[[], Tensor]] = {}
-    for name in shards:
-        found |= read(index.with_name(name))
+    positions = _positions(index)
+    found = _joined(_shards(index, positions), read)
     missing = sorted(positions.keys() - found.keys())
     if missing:
         raise SourceModelError(f"{index}: {missing[0]} is not in {shown(positions[missing[0]])}")
     return found
 
 
-def _pickled(path: Path) -> dict[str, Callable[[], Tensor]]:
+def _positions(index: Path) -> dict[str, Any]:
+    """Return which shard holds each tensor, as an index says it. Raises SourceModelError."""
+    found = JsonFields.read(index).values.get("weight_map")
+    if not isinstance(found, dict):
+        raise SourceModelError(f"{index}: has no weight_map of tensors to files")
+    return found
+
+
+def _shards(index: Path, positions: Mapping[str, Any]) -> list[Path]:
+    """Return the shards of an index. Raises SourceModelError if one of them is no file beside it."""
+    names = sorted({each for each in positions.values() if isinstance(each, str)})
+    outside = [name for name in names if Path(name).name != name]
+    if outside:
+        raise SourceModelError(f"{index}: {outside[0]!r} is not the name of a file beside it")
+    return [index.with_name(name) for name in names]
+
+
+def _joined(paths: Sequence[Path], read: FileReader) -> dict[str, TensorReader]:
+    """Return what reads the tensors of several files. Raises SourceModelError if two of them have the same one."""
+    found: dict[str, TensorReader] = {}
+    for path in paths:
+        part = read(path)
+        if twice := found.keys() & part.keys():
+            raise SourceModelError(f"{path}: has the tensor {min(twice)}, which a file before it has too")
+        found |= part
+    return found
+
+
+def _pickled(path: Path) -> dict[str, TensorReader]:
     """Read a pickle of tensors and nothing else: a pickle of other classes can run any code."""
-    try:
-        if uses_a_tuple_twice(path):
-            raise ValueError("a tuple is used twice")
-        # PyTorch before 1.6 saved no archive, and such a file cannot be mapped.
-        loaded = torch.load(path, map_location="cpu", weights_only=True, mmap=zipfile.is_zipfile(path))
-    except Exception as error:  # torch raises many kinds for a file that is none of its own
-        # The type alone: torch's message tells how to load such a file nevertheless, which would run its code.
-        raise SourceModelError(f"{path}: not a file of tensors alone ({type(error).__name__})") from None
+    loaded = read_pickle(path)
     if not isinstance(loaded, dict) or not all(isinstance(each, Tensor) for each in loaded.values()):
         raise SourceModelError(f"{path}: must hold tensors by name")
+    return readers_of(loaded)
 
-    def reader(tensor: Tensor) -> Callable[[], Tensor]:
+
+def readers_of(tensors: Mapping[Any, Tensor]) -> dict[str, TensorReader]:
+    """Return what reads each of these tensors, which a file has mapped or loaded."""
+
+    def reader(tensor: Tensor) -> TensorReader:
         return lambda: tensor
 
-    return {str(name): reader(tensor) for name, tensor in loaded.items()}
+    return {str(name): reader(tensor) for name, tensor in tensors.items()}

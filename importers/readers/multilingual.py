@@ -1,4 +1,4 @@
-"""M2M-100, NLLB-200 and both mBART in the form of Transformers: one model, a token for each language."""
+"""M2M-100, SMaLL-100, NLLB-200 and both mBART in the form of Transformers: one model, a token for each language."""
 
 from __future__ import annotations
 
@@ -69,6 +69,7 @@ class MultilingualForm:
     one_target: whether the decoder reads the code of the target language first, instead of </s>. A bundle has one
         such row, so that it serves one target language: that of decoder_start_token_id. The code of the source follows
         the end token.
+    target_in_source: whether a source begins with the code of the target language, and nothing says its own
     """
 
     name: str
@@ -79,13 +80,26 @@ class MultilingualForm:
     learned: bool = False
     codes: tuple[str, ...] = ()
     one_target: bool = False
+    target_in_source: bool = False
     licence: str = ""
 
 
 _M2M, _NLLB, _MBART = (
     re.compile(each) for each in ("__[a-z]{2,3}(_[A-Za-z]+)?__", "[a-z]{3}_[A-Z][a-z]{3}", "[a-z]{2,3}_[A-Z]{2}")
 )
+SMALL_100 = MultilingualForm(
+    "SMaLL-100",
+    "SMALL100Tokenizer",
+    "m2m_100",
+    _M2M,
+    has_dictionary=True,
+    target_in_source=True,
+    licence="MIT for the published weights of SMaLL-100",
+)
+SMALL_100_CODE = "tokenization_small100.py"  # its tokenizer, which lies beside its files. It is not run
+SMALL_100_SHAPE = {"d_model": 1024, "encoder_layers": 12, "decoder_layers": 3}
 FORMS = (
+    SMALL_100,
     MultilingualForm("M2M-100", "M2M100Tokenizer", "m2m_100", _M2M, has_dictionary=True),
     MultilingualForm("NLLB-200", "NllbTokenizer", "m2m_100", _NLLB, licence=NLLB_LICENCE),
     MultilingualForm("mBART-50", "MBart50Tokenizer", "mbart", _MBART, learned=True),
@@ -93,10 +107,15 @@ FORMS = (
 )
 
 
+def form_of(form: MultilingualForm) -> str:
+    """Return the form of the files as a reader of a model card understands it."""
+    return f"Hugging Face {form.name}"
+
+
 def read_multilingual(folder: Path, longest: int | None = None) -> ForeignModel:
     """Read a folder; longest: source tokens that the model shall read. Raises SourceModelError."""
     config, more = JsonFields.read(folder / CONFIG), JsonFields.read(folder / TOKENIZER_CONFIG)
-    form = _form(config, more)
+    form = _form(folder, config, more)
     rows = config.integer("vocab_size", 1, MOST)
     vocabulary = _vocabulary(folder, form, more)
     pieces, codes = vocabulary.pieces, vocabulary.codes
@@ -115,14 +134,23 @@ def read_multilingual(folder: Path, longest: int | None = None) -> ForeignModel:
     reader = BartReader(tensors, settings, numbering, numbering, (rows, rows), separate=False)
     facts = _facts(folder, config, form, longest)
     first = pieces[start] if form.one_target else ""
-    languages = _languages(codes, legacy=form.one_target or more.flag("legacy_behaviour", False), first=first)
+    legacy = form.one_target or more.flag("legacy_behaviour", False)
+    languages = _languages_of_sources(codes) if form.target_in_source else _languages(codes, legacy=legacy, first=first)
     weights = reader.weights()
     return ForeignModel(settings, weights, tokenizer, numbering, numbering, facts, tensors.notes, languages)
 
 
-def _form(config: JsonFields, more: JsonFields) -> MultilingualForm:
+def _form(folder: Path, config: JsonFields, more: JsonFields) -> MultilingualForm:
+    """Return the form of a folder. The published files of SMaLL-100 (Mohammadshahi et al., 2022) name the tokenizer of
+    M2M-100, and have their own as code. No published M2M-100 has its shape.
+    """
     kind = config.text("model_type", "")
     named = more.text("tokenizer_class", "").removesuffix("Fast")
+    shape = {name: config.values.get(name) for name in SMALL_100_SHAPE}
+    if (kind, named) == ("m2m_100", "M2M100Tokenizer") and (
+        (folder / SMALL_100_CODE).is_file() or shape == SMALL_100_SHAPE
+    ):
+        return SMALL_100
     for form in FORMS:
         if (form.model, form.tokenizer) == (kind, named):
             return form
@@ -228,6 +256,17 @@ def _languages(codes: list[str], *, legacy: bool, first: str) -> LanguageSetting
     )
 
 
+def _languages_of_sources(codes: list[str]) -> LanguageSettings:
+    """Return all languages of a model that reads the code of the target language before a source."""
+    tags = tags_of(codes)
+    return LanguageSettings.model_validate(
+        {
+            "sources": [{"language": tag} for tag in tags],
+            "targets": [{"language": tag, "source": [code]} for tag, code in tags.items()],
+        }
+    )
+
+
 def _settings(config: JsonFields, form: MultilingualForm, numbering: Numbering, longest: int) -> TransformerSettings:
     if not config.flag("tie_word_embeddings", True):
         raise config.error("tie_word_embeddings", "must be true, as it is of published models")
@@ -256,7 +295,7 @@ def _facts(folder: Path, config: JsonFields, form: MultilingualForm, longest: in
     names = (CONFIG, TOKENIZER_CONFIG, SPECIAL, ADDED, GENERATION, pieces, VOCABULARY)
     files = [folder / name for name in names if (folder / name).is_file()]
     return Facts(
-        form=f"Hugging Face {form.name}",
+        form=form_of(form),
         languages=("", ""),
         beam_size=generation.integer("num_beams", 1, 64, default=config.integer("num_beams", 1, 64, default=5)),
         length_penalty=generation.number("length_penalty", 0, 10, default=1),

@@ -94,7 +94,7 @@ class SaturatingPairs:
     @classmethod
     def of(cls, integers: Tensor) -> SaturatingPairs:
         """integers: (outputs, inputs), whole numbers."""
-        pairs = integers.unflatten(1, (-1, 2))
+        pairs = integers.reshape(len(integers), -1, 2)
         largest = LARGEST_SHIFTED * pairs.clamp(min=0).sum(2)
         smallest = LARGEST_SHIFTED * pairs.clamp(max=0).sum(2)
         rows, places = ((largest > LARGEST_SUM) | (smallest < SMALLEST_SUM)).nonzero(as_tuple=True)
@@ -131,6 +131,8 @@ class IntegerProduct(nn.Module):
 
 class IntegerLinear(nn.Module):
     """Several products of the same input, and their bias, in the place of a linear layer."""
+
+    bias: Tensor | None
 
     def __init__(self, linear: nn.Linear, products: Sequence[IntegerProduct]) -> None:
         super().__init__()

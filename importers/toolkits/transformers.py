@@ -13,8 +13,11 @@ import torch
 from lingon.errors import ParityError
 from lingon.export.gates_text import NEAR_TIE, BeamSettings
 from lingon.importers.files.fast_tokenizer import TOKENIZER
+from lingon.importers.files.fields import JsonFields
 from lingon.importers.files.pieces import SPACE
 from lingon.importers.foreign_model import ForeignModel
+from lingon.importers.readers.multilingual import SMALL_100, form_of
+from lingon.importers.readers.opus_mt import TOKENIZER_CONFIG
 from lingon.importers.toolkits.comparison import LENGTH_EXTRA, SENTENCES, compare_tokens
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.search import Hypothesis, SearchSettings
@@ -36,7 +39,7 @@ class TransformersToolkit:
 
     def __init__(self, folder: Path, code: str = "") -> None:
         """code: of the source language, for a model whose tokenizer writes it."""
-        from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig
+        from transformers import AutoModelForSeq2SeqLM, AutoTokenizer, GenerationConfig, M2M100Tokenizer
 
         # The other attention of Transformers leaves out the bound of the scores of T5Gemma, and reports nothing.
         self._model: Any = AutoModelForSeq2SeqLM.from_pretrained(
@@ -48,7 +51,9 @@ class TransformersToolkit:
         # The cache of T5Gemma keeps of a source, too, no more than the window of the decoder's self-attention.
         self._cached = config.decoder.sliding_window if config.model_type == "t5gemma" else sys.maxsize
         self._model.generation_config = GenerationConfig()  # its values would replace those of `generate`
-        self._tokenizer: Any = AutoTokenizer.from_pretrained(folder, **({"src_lang": code} if code else {}))
+        named = JsonFields.read_if_there(folder / TOKENIZER_CONFIG).text("tokenizer_class", "")
+        reader: Any = M2M100Tokenizer if named == SMALL_100.tokenizer else AutoTokenizer
+        self._tokenizer: Any = reader.from_pretrained(folder, **({"src_lang": code} if code else {}))
 
     def encode(self, text: str) -> list[int]:
         """Return the source ids of a text, with the end token."""
@@ -118,10 +123,13 @@ def compare(checkpoint: Checkpoint, source: ForeignModel, folder: Path, texts: S
 
     Raises ParityError if the ids of a text differ, or if a translation of Transformers scores better than ours.
     """
-    toolkit, texts = TransformersToolkit(folder, source_code(checkpoint)), list(texts[:SENTENCES])
+    written, code = source_code(checkpoint), target_code(checkpoint)
+    if source.facts.form == form_of(SMALL_100):
+        # The tokenizer of M2M-100 writes a code where that of SMaLL-100, which Transformers has not, writes the target.
+        written, code = code.removeprefix("__").removesuffix("__"), ""
+    toolkit, texts = TransformersToolkit(folder, written), list(texts[:SENTENCES])
     if toolkit.is_blind:
         return ["not compared with Transformers, which needs tokenizer.json to read the pieces of NLLB"]
-    code = target_code(checkpoint)
     for text in texts:
         ids = checkpoint.tokenizer.encode_source(text)
         found = toolkit.encode(f"{code} {text}" if code else text)

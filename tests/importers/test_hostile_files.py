@@ -6,6 +6,7 @@ import gzip
 import json
 import struct
 import zipfile
+from argparse import Namespace
 from collections.abc import Callable
 from contextlib import suppress
 from pathlib import Path
@@ -21,6 +22,7 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
 from lingon.errors import CheckpointError, SettingsError, SourceModelError
 from lingon.importers.files.fields import JsonFields
+from lingon.importers.files.pickles import MOST_CLASSES, read_pickle
 from lingon.importers.files.pieces import ModelPiece, Numbering, SpecialIds, read_merges, read_model, renumber, rewrite
 from lingon.importers.files.tensors import PICKLED, open_tensors
 from lingon.importers.readers.codes import languages_by_code, tags_of
@@ -35,6 +37,7 @@ from lingon.importers.readers.marian_files import (
     read_lexicon,
     read_vocabulary,
 )
+from lingon.importers.readers.opennmt import open_opennmt_py
 from lingon.importers.readers.opus_mt import PieceDictionary
 from lingon.training.checkpoint import load_progress
 from lingon.training.config import load_config
@@ -94,6 +97,20 @@ def test_a_pickle_that_uses_a_tuple_twice_is_refused(tmp_path: Path, *, old: boo
         _archived(path, _doubled_pickle())
     with pytest.raises(SourceModelError, match="not a file of tensors alone"):
         open_tensors(tmp_path)
+
+
+@pytest.mark.parametrize("count", [MOST_CLASSES, MOST_CLASSES + 1, 2_000])
+def test_a_pickle_that_names_many_classes_is_refused(tmp_path: Path, count: int) -> None:
+    """PyTorch looks through all that are allowed at each one."""
+    named = b"".join(b"conmt.models\nModel%d\n" % number for number in range(count))
+    _archived(tmp_path / "model.pt", b"\x80\x02](" + named + b"e.")
+    if count <= MOST_CLASSES:
+        assert len(read_pickle(tmp_path / "model.pt", ("onmt.",))) == count
+        return
+    with pytest.raises(
+        SourceModelError, match=r"not a file of tensors, options and vocabularies alone \(ValueError\)$"
+    ):
+        read_pickle(tmp_path / "model.pt", ("onmt.",))
 
 
 @pytest.mark.parametrize("depth", [*range(900, 1000, 9), 100_000])
@@ -305,6 +322,14 @@ def pickled(folder: Path, n: int) -> Read:
     return lambda: open_tensors(folder).take(_letters(0), (1,))
 
 
+def checkpoint(folder: Path, n: int) -> Read:
+    """A checkpoint of OpenNMT-py with a long vocabulary and many options."""
+    pieces = [_letters(number) for number in range(n // 8)]
+    options = Namespace(**{_letters(number): number for number in range(n // 8)})
+    torch.save({"model": {}, "vocab": {"src": pieces, "tgt": pieces}, "opt": options}, folder / "model.pt")
+    return lambda: open_opennmt_py(folder)
+
+
 def graphs(folder: Path, n: int) -> Read:
     """Tensors with names of their own, with made-up names, and copies of them."""
     zero, nodes, tensors = helper.make_tensor, [], []
@@ -336,6 +361,7 @@ GENERATORS = [
     segmenter,
     safetensors,
     pickled,
+    checkpoint,
     graphs,
 ]
 

@@ -1,4 +1,4 @@
-"""M2M-100, NLLB-200 and mBART-50 become the same model in Lingon, and one bundle serves several of their pairs."""
+"""M2M-100, SMaLL-100, NLLB-200 and mBART-50 become the same model, and one bundle serves several of their pairs."""
 
 from __future__ import annotations
 
@@ -63,6 +63,33 @@ def test_another_target_language_has_other_translations(imported: Imported, fold
     assert german != french
 
 
+@pytest.mark.parametrize(
+    ("change", "named"),
+    [
+        ({}, "Hugging Face SMaLL-100"),
+        ({"tokenizer_class": "SMALL100Tokenizer"}, "Hugging Face SMaLL-100"),
+        ({"tokenization_small100.py": None}, "Hugging Face M2M-100"),
+    ],
+)
+def test_small_100_is_known_by_its_tokenizer(tmp_path: Path, change: dict[str, str | None], named: str) -> None:
+    """Its published files name the tokenizer of M2M-100, and have their own as code, which is not run."""
+    folder = save_multilingual(tmp_path / "small", "small100", seed=3, ends=3.0)
+    path = folder / "tokenizer_config.json"
+    for name, value in change.items():
+        if value is None:
+            (folder / name).unlink()
+        else:
+            path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), name: value}), encoding="utf-8")
+    found = pipeline.read_source(folder, PAIR, silent)
+    assert found.source.facts.form == named
+    tokenizer = found.checkpoint.tokenizer
+    ids = tokenizer.encode_source("Tom")
+    is_small = named.endswith("SMaLL-100")
+    assert tokenizer.source_pieces(ids)[0] == ("__de__" if is_small else "__en__")
+    assert bool(tokenizer.languages.forced) != is_small
+    assert toolkit.compare(found.checkpoint, found.source, folder, TEXTS)[0].endswith("ids of 10 texts are the same")
+
+
 @pytest.mark.parametrize("language", ["de", "DE"])
 def test_one_language_for_both_sides_is_no_pair(folder: Path, language: str) -> None:
     message = f"--languages must have two different languages, such as en:de, got de:de: {folder} is a model of several"
@@ -75,7 +102,7 @@ def test_the_languages_are_in_the_checkpoint(imported: Imported, tmp_path: Path)
     save_checkpoint(tmp_path / "new", written.config, written.tokenizer, written.model, written.progress)
     read = load_checkpoint(tmp_path / "new")
     assert read.tokenizer.languages == written.tokenizer.languages
-    assert read.tokenizer.languages.forced
+    assert read.tokenizer.languages.forced or read.tokenizer.languages.before
     assert read.config.languages == imported.source.languages
 
 
@@ -84,7 +111,7 @@ def test_a_code_of_a_language_in_a_text_stays_text(imported: Imported) -> None:
     tokenizer, numbering = imported.checkpoint.tokenizer, imported.source.source
     languages = imported.checkpoint.config.languages
     assert languages is not None
-    codes = {code for each in languages.targets for code in each.forced}
+    codes = {code for each in languages.targets for code in (*each.source, *each.forced)}
     reserved = {number for number, piece in enumerate(numbering.pieces) if piece in codes}
     assert len(reserved) == 2
     for code in codes:

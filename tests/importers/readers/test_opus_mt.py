@@ -12,7 +12,6 @@ import pytest
 import torch
 from safetensors.torch import load_file, save_file
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
-from torch import Tensor
 
 from lingon.errors import LingonError, ParityError, SourceModelError
 from lingon.importers import pipeline
@@ -106,33 +105,6 @@ def test_every_text_is_cut_as_transformers_cuts_it(folder: Path, imported: Impor
     assert never == {"▁Tom", ">>fra<<"}, "an alias and a code"
     assert not codes.intersection(tokenizer.encode_source(">>fra<< Tom"))
     assert "Tom" in tokenizer.decode(tokenizer.encode_target(normalise("Tom schläft.")))
-
-
-def save_old(tensors: dict[str, Tensor], folder: Path) -> None:
-    """Save a pickle as PyTorch did before 1.6."""
-    torch.save(tensors, folder / PICKLED, _use_new_zipfile_serialization=False)
-
-
-def save_shards(tensors: dict[str, Tensor], folder: Path) -> None:
-    """Save two pickles, and the file that says which tensor is in which."""
-    names, parts = list(tensors), ("pytorch_model-00001-of-00002.bin", "pytorch_model-00002-of-00002.bin")
-    places = {name: parts[number % 2] for number, name in enumerate(names)}
-    for part in parts:
-        torch.save({name: tensors[name] for name in names if places[name] == part}, folder / part)
-    (folder / f"{PICKLED}.index.json").write_text(json.dumps({"weight_map": places}))
-
-
-@pytest.mark.parametrize("save", [lambda tensors, folder: torch.save(tensors, folder / PICKLED), save_old, save_shards])
-def test_tensors_in_pickles_are_read_too(
-    one: Path, changed: Path, save: Callable[[dict[str, Tensor], Path], None]
-) -> None:
-    save(load_file(changed / SAFETENSORS), changed)
-    (changed / SAFETENSORS).unlink()
-    first, second = (pipeline.read_source(each, ImportSettings(), silent).checkpoint for each in (one, changed))
-    for name, weight in first.model.named_parameters():
-        assert torch.equal(weight, second.model.get_parameter(name))
-    assert second.config.origin is not None
-    assert {path.name for path in changed.glob("pytorch_model*")} <= set(second.config.origin.files)
 
 
 @pytest.mark.parametrize("kind", [torch.float16, torch.bfloat16])
