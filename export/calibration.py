@@ -11,7 +11,7 @@ from lingon.text import Tokenizer
 from lingon.training.batches import filter_by_length
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.corpus import Pair
-from lingon.training.search import Hypothesis, SearchSettings, translate
+from lingon.training.search import Hypothesis, PairIds, SearchSettings, translate
 
 # The other target languages of a model of several, which the gates of 8-bit products try as well.
 
@@ -28,9 +28,6 @@ def gate_languages(checkpoint: Checkpoint) -> dict[str, Tokenizer]:
 
 # Greedy translations by a checkpoint. Each is searched for once. A model of several languages translates into them
 # alternately.
-
-PairIds = tuple[tuple[int, ...], tuple[int, ...]]
-"""The ids of a source, and those that its translation begins with."""
 
 
 def translate_once(checkpoint: Checkpoint, texts: Sequence[str], known: dict[PairIds, Hypothesis]) -> list[Hypothesis]:

@@ -29,7 +29,7 @@ from lingon.export.gates_text import (
     check_scores,
     check_shortlist_steps,
 )
-from lingon.export.graphs.precisions import PRECISION_KINDS, STAND_INS
+from lingon.export.graphs.precisions import PRECISION_KINDS, STAND_INS, Emulation
 from lingon.export.settings import ExportSettings
 from lingon.serving.runtime.device import CPU
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
@@ -38,7 +38,7 @@ from lingon.text import Tokenizer
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.config import LanguagePair, pair_name
 from lingon.training.corpus import Pair
-from lingon.training.models.interface import AnyModel
+from lingon.training.search import Hypothesis, PairIds
 
 
 class Runners(Mapping[str, OnnxRunner]):
@@ -55,11 +55,15 @@ class Runners(Mapping[str, OnnxRunner]):
         if name not in self._names:
             raise KeyError(name)
         if name not in self._loaded:
-            self._loaded.clear()  # before the others take memory
+            self.unload()  # before the others take memory
             runner = load_runner(self._bundle, name, threads=0)
             check_bundle(self._bundle, name, runner)
             self._loaded[name] = runner
         return self._loaded[name]
+
+    def unload(self) -> None:
+        """Drop the loaded graphs. They are loaded again when they are asked for."""
+        self._loaded.clear()
 
     def __iter__(self) -> Iterator[str]:
         return iter(self._names)
@@ -90,8 +94,9 @@ class GatedBundle:
     runners: its graphs, by precision
     pairs: held-out text. Where a target is empty, lossy parts are compared with fp32 and not with references
     settings: the number of sentences for each gate, and the default search
-    emulated: by precision, models that compute what 8-bit graphs compute. Each is dropped when it was compared
+    emulations: by precision, what returns a model that computes what 8-bit graphs compute
     others: see `ExportTexts`
+    greedy: see `Known`
     """
 
     checkpoint: Checkpoint
@@ -100,8 +105,9 @@ class GatedBundle:
     pairs: Sequence[Pair]
     settings: ExportSettings
     log: Callable[[str], None]
-    emulated: dict[str, AnyModel] = field(default_factory=dict)
+    emulations: Mapping[str, Emulation] = field(default_factory=dict)
     others: Mapping[LanguagePair, Sequence[str]] = field(default_factory=dict)
+    greedy: Mapping[PairIds, Hypothesis] = field(default_factory=dict)
     _found: dict[tuple[str, bool], Searches] = field(default_factory=dict)
     _others: dict[tuple[str, LanguagePair], Searches] = field(default_factory=dict)
     _grid: list[CaseReference] = field(default_factory=list)
@@ -152,7 +158,9 @@ class GatedBundle:
         report = self._tensors(name) | self._scores(name)
         if name == "fp32":
             report |= self._tokens()
-            self._in_other_languages(name)  # now, because the graphs of other precisions need the memory
+            if "scores" in self.settings.gate_sentence_counts:  # now, so that these graphs need not be loaded again
+                self._translated(name, shortlist=False)
+                self._in_other_languages(name)
         elif name in EXACT:
             report |= self._agreement(name)
         else:
@@ -179,9 +187,10 @@ class GatedBundle:
 
     def _tensors(self, name: str) -> dict[str, Any]:
         """Compare steps, scores and attention with the checkpoint over the grid of shapes, which is computed once."""
+        emulated = self._emulated_grid(name)
         runner = self.runners[name]  # first: graphs that no server loads fail before anything is computed
         if not self._grid:
-            self._grid = draw_grid(self.checkpoint.model, self.trial.manifest.limits)
+            self._grid = draw_grid(self.checkpoint.model, self.trial.manifest.limits, folder=self.trial.folder)
         tensors = check_tensors(runner, name, self._grid)
         report, heads = {"tensors": asdict(tensors)}, 0
         if self._grid[0].rows[0].attention:
@@ -189,10 +198,20 @@ class GatedBundle:
             report["attention"], heads = asdict(attention), attention.heads
         provider = self.trial.manifest.precisions[name].provider
         self.log(f"{name}: {tensors.shapes} shapes and {heads} attention heads compared on {provider}")
-        if name in self.emulated:
-            emulated = draw_grid(self.emulated.pop(name), self.trial.manifest.limits, attention=False)
+        if emulated:
             report["emulation"] = {"exact_rows": check_emulation(runner, name, emulated)}
         return report
+
+    def _emulated_grid(self, name: str) -> list[CaseReference]:
+        """Return what 8-bit products give over the grid of shapes; nothing for other precisions.
+
+        The emulating model is as large as the checkpoint, so that no graphs are in memory while it is.
+        """
+        if name not in self.emulations:
+            return []
+        self.runners.unload()
+        limits = self.trial.manifest.limits
+        return draw_grid(self.emulations[name](), limits, attention=False, folder=self.trial.folder)
 
     def _scores(self, name: str) -> dict[str, Any]:
         """Compare scores of the engine's own translations with those of the search, greedy and beam."""
@@ -225,7 +244,7 @@ class GatedBundle:
         for beam_size, penalty in self._searches():
             model, tokenizer, runner = self.checkpoint.model, self.checkpoint.tokenizer, self.runners["fp32"]
             found = self._translations("fp32").hypotheses((beam_size, penalty), len(texts))
-            tokens = check_tokens(model, runner, tokenizer, texts, beam_size, penalty, found)
+            tokens = check_tokens(model, runner, tokenizer, texts, beam_size, penalty, found, self.greedy)
             report[_search_name(beam_size)] = asdict(tokens)
             self.log(f"fp32: beam size {beam_size}: {tokens}")
         return report

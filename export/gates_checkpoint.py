@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Sequence
+import math
+import os
+import weakref
+from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import islice
+from itertools import accumulate
+from pathlib import Path
+from tempfile import TemporaryFile
+from types import MappingProxyType
 from typing import Any
 
 import numpy as np
@@ -16,19 +22,19 @@ from torch import Tensor, nn
 from lingon.alignment import AttentionKind
 from lingon.bundle import names
 from lingon.bundle.manifest import Limits
-from lingon.errors import ParityError
+from lingon.errors import BundleError, ParityError
 from lingon.export.differences import LOG_PROBS, Differences, Tolerance, finite, log_softmax
-from lingon.export.gates_text import NEAR_TIE, engine_search, max_near_ties
+from lingon.export.gates_text import NEAR_TIE, SEARCHED_ROWS, engine_search, max_near_ties
 from lingon.export.graphs.layers import embedding_of
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.runtime.onnx_runner import ATTENTION, OnnxRunner
-from lingon.serving.runtime.runner import BatchShape, Runner, width_for
+from lingon.serving.runtime.runner import BatchShape, Runner, matrix_shape, width_for
 from lingon.text import BOS, EOS, UNK, Tokenizer
 from lingon.training.batches import pad
 from lingon.training.models.attention import SelfAttention
 from lingon.training.models.interface import FORBIDDEN_LOGIT, AnyModel, AttentionModel
 from lingon.training.search import Hypothesis as ReferenceHypothesis
-from lingon.training.search import SearchSettings, translate
+from lingon.training.search import PairIds, SearchSettings, translate
 
 # What the checkpoint computes on a grid of shapes.
 
@@ -37,6 +43,7 @@ GridRow = tuple[Sequence[int], Sequence[int]]
 """Ids of a source, as the tokenizer frames it, and of a target, without BOS and EOS."""
 
 LONGEST = 512  # tokens; a model that reads or writes more is compared up to this length
+LOG_PROBS_OF_ROW = "log_probs"  # the name of these among kinds of attention
 MOST_LOG_PROBS = 2**24  # of one row; a target is shorter than LONGEST where the vocabulary is larger than 32,768
 
 
@@ -86,20 +93,66 @@ class Expected:
     attention: dict[str, np.ndarray]
 
 
+class StoredRows:
+    """What the checkpoint computes for rows, in a temporary file without a name: with a large vocabulary it is larger
+    than the checkpoint.
+    """
+
+    def __init__(self, folder: Path | None) -> None:
+        """folder: of the file. None is the folder of temporary files."""
+        self._file = TemporaryFile(dir=folder, buffering=0)  # noqa: SIM115, it is closed when this object goes
+        weakref.finalize(self, self._file.close)
+        self._rows: dict[int, dict[str, tuple[int, tuple[int, ...]]]] = {}  # offset in bytes and shape, by name
+
+    def __getitem__(self, row: int) -> Expected:
+        """Return a row, whose values are mapped into memory."""
+        found: dict[str, np.ndarray] = {
+            name: np.memmap(self._file, np.float32, "r", offset, shape)
+            for name, (offset, shape) in self._rows[row].items()
+        }
+        return Expected(found.pop(LOG_PROBS_OF_ROW), found)
+
+    def add(self, row: int, expected: Expected) -> None:
+        """Write a row. Raises BundleError if the disk is full."""
+        places = self._rows[row] = {}
+        try:
+            for name, values in ((LOG_PROBS_OF_ROW, expected.log_probs), *expected.attention.items()):
+                assert values.dtype == np.float32, f"{name} is {values.dtype}"
+                places[name] = self._file.seek(0, os.SEEK_END), values.shape
+                content = memoryview(np.ascontiguousarray(values)).cast("B")
+                while content:  # a call writes at most 2 GiB
+                    content = content[self._file.write(content) :]
+        except OSError as error:
+            raise BundleError(f"the gates cannot write a temporary file ({error.strerror or error})") from None
+
+
 @dataclass(frozen=True, slots=True)
 class CaseReference:
-    """A case, and what the checkpoint computes for each of its rows."""
+    """A case, and what the checkpoint computes for each of its rows.
+
+    stored: of all cases
+    first: the number of the first row there
+    """
 
     case: GateCase
-    rows: list[Expected]
+    stored: StoredRows
+    first: int
+
+    @property
+    def rows(self) -> list[Expected]:
+        """What the checkpoint computes for each row, mapped into memory."""
+        return [self.stored[self.first + row] for row in range(len(self.case.sources))]
 
 
-def draw_grid(model: AnyModel, limits: Limits, *, attention: bool = True) -> list[CaseReference]:
+def draw_grid(
+    model: AnyModel, limits: Limits, *, attention: bool = True, folder: Path | None = None
+) -> list[CaseReference]:
     """Return cases with every combination of rows, source length and target length, and the longest source and target.
 
     Lengths are ragged, so that most cases have padding.
 
     attention: whether the weights of attention are wanted. Without them there is less to compute
+    folder: of the temporary file that has what is computed. None is the folder of temporary files
     """
     random, longest = np.random.default_rng(0), min(limits.max_source_tokens, LONGEST)
     sources = sorted({min(length, longest) for length in SOURCES})
@@ -108,8 +161,9 @@ def draw_grid(model: AnyModel, limits: Limits, *, attention: bool = True) -> lis
     shapes.append((2, longest, min(limits.max_target_tokens, LONGEST, max(most, max(PASTS) + 1)) - 1))
     cases = [GateCase.draw(random, model, *shape) for shape in shapes]
     rows = [row for case in cases for row in zip(case.sources, case.targets, strict=True)]
-    expected = iter(_expected(model, rows, attention=attention))
-    return [CaseReference(case, list(islice(expected, len(case.sources)))) for case in cases]
+    stored = _stored(model, rows, StoredRows(folder), attention=attention)
+    firsts = accumulate((len(case.sources) for case in cases), initial=0)
+    return [CaseReference(case, stored, first) for case, first in zip(cases, firsts, strict=False)]
 
 
 def expected_log_probs(model: AnyModel, source: Sequence[int], target: Sequence[int]) -> np.ndarray:
@@ -122,18 +176,19 @@ def _log_probs(model: AnyModel, logits: Tensor) -> np.ndarray:
     return finite(model.log_probs(logits).numpy(), "the checkpoint's log-probabilities")
 
 
-def _expected(model: AnyModel, rows: Sequence[GridRow], *, attention: bool) -> list[Expected]:
-    """Return what the checkpoint computes for each row.
+def _stored(model: AnyModel, rows: Sequence[GridRow], stored: StoredRows, *, attention: bool) -> StoredRows:
+    """Compute and store each row.
 
     Rows of equal lengths run together, which needs no padding: a run of few tokens mostly reads the weights.
     """
     groups: dict[tuple[int, int], list[int]] = {}
     for index, (source, target) in enumerate(rows):
         groups.setdefault((len(source), len(target)), []).append(index)
-    found: dict[int, Expected] = {}
     for same in groups.values():
-        found |= zip(same, _expected_together(model, [rows[index] for index in same], attention=attention), strict=True)
-    return [found[index] for index in range(len(rows))]
+        found = _expected_together(model, [rows[index] for index in same], attention=attention)
+        for index, each in zip(same, found, strict=True):
+            stored.add(index, each)
+    return stored
 
 
 @torch.inference_mode()
@@ -205,8 +260,10 @@ def check_tensors(runner: Runner, precision: str, grid: Sequence[CaseReference])
     """
     steps, scorer = Differences(), Differences()
     for reference in grid:
-        _compare_steps(runner, reference, [steps] * len(reference.rows), precision)
-        _compare_scores(runner, reference, [scorer] * len(reference.rows), precision)
+        rows = len(reference.case.sources)
+        _compare_steps(runner, reference, [steps] * rows, precision)
+        _compare_scores(runner, reference, [scorer] * rows, precision)
+    runner.free_memory()
     steps.check(f"{precision}: log-probabilities of steps", LOG_PROBS[precision])
     scorer.check(f"{precision}: log-probabilities of the scorer", LOG_PROBS[precision])
     return TensorReport(len(grid), steps.largest, steps.mean, scorer.largest, scorer.mean)
@@ -222,7 +279,7 @@ def check_emulation(runner: Runner, precision: str, grid: Sequence[CaseReference
     """
     largest = []
     for reference in grid:
-        rows = [Differences() for _ in reference.rows]
+        rows = [Differences() for _ in reference.case.sources]
         _compare_steps(runner, reference, rows, precision)
         _compare_scores(runner, reference, rows, precision)
         largest += [row.largest for row, source in zip(rows, reference.case.sources, strict=True) if len(source) > 1]
@@ -244,7 +301,7 @@ def _compare_steps(
 
     differences: to add to, one for each row
     """
-    case = reference.case
+    case, every_row = reference.case, reference.rows
     rows, longest = len(case.sources), int(case.target_lengths.max())
     encoded = runner.encode(pad(case.sources).numpy(), case.source_lengths)
     buffers = runner.open(BatchShape(rows, 1, width_for(int(case.source_lengths.max())), longest + 1))
@@ -258,7 +315,7 @@ def _compare_steps(
         what = f"a step's log-probabilities in {precision}"
         log_probs = finite(found.candidate_log_probs, what)  # with NaN, the ids are invalid
         for row, position in enumerate(positions):
-            expected = reference.rows[row].log_probs[position]
+            expected = every_row[row].log_probs[position]
             differences[row].add(_differences(log_probs[row], expected[found.candidate_ids[row]]))
             if found.logits is not None:
                 differences[row].add(
@@ -282,17 +339,18 @@ def _compare_scores(
     runner: Runner, reference: CaseReference, differences: Sequence[Differences], precision: str
 ) -> None:
     case = reference.case
-    targets = pad([target or [EOS] for target in case.targets]).numpy()
-    scored = runner.score(pad(case.sources).numpy(), case.source_lengths, targets, case.target_lengths)
-    for row, (target, each) in enumerate(zip(case.targets, scored, strict=True)):
+    sources, targets = _padded(case)
+    scored = runner.score(sources, case.source_lengths, targets, case.target_lengths)
+    for row, (target, each, own) in enumerate(zip(case.targets, scored, reference.rows, strict=True)):
         found = finite(each.log_probs, f"the scorer's log-probabilities in {precision}")
-        expected = reference.rows[row].log_probs[np.arange(len(target) + 1), [*target, EOS]]
+        expected = own.log_probs[np.arange(len(target) + 1), [*target, EOS]]
         differences[row].add(_differences(found, expected))
 
 
 # The attention gate: every attention matrix of the scorer is that of the checkpoint, over a grid of shapes.
 # Alignments are made of these matrices. Translations are not: a decoder step computes its own.
 
+MOST_ATTENTION = 32 << 20  # bytes of the weights of a run of several rows
 ALIGNMENT = "alignment"  # the mean over the heads of the manifest, as a server computes it
 TOLERANCE = {  # largest: of a weight; mean: of the part of its weight that a query gives to other keys, in any head
     "fp32": Tolerance(largest=1e-4),
@@ -339,10 +397,11 @@ class _HeadDifferences:
 
     def add(self, found: np.ndarray, expected: np.ndarray) -> None:
         """Add the weights (layers, heads, queries, keys) of a row."""
-        differences = np.abs(found.astype(np.float64) - expected)
         self.queries += expected.shape[2]
-        self.largest = np.maximum(self.largest, differences.max(axis=(2, 3)))
-        self.moved += differences.sum(axis=(2, 3)) / 2
+        for layer, (one, other) in enumerate(zip(found, expected, strict=True)):  # all layers would take much memory
+            differences = np.abs(one.astype(np.float64) - other)
+            self.largest[layer] = np.maximum(self.largest[layer], differences.max(axis=(1, 2)))
+            self.moved[layer] += differences.sum(axis=(1, 2)) / 2
 
     def check(self, what: str, tolerance: Tolerance) -> None:
         """Raise ParityError, which names the worst layer and head, if they differ too much."""
@@ -369,12 +428,13 @@ def check_attention(runner: OnnxRunner, precision: str, grid: Sequence[CaseRefer
     kinds: list[AttentionKind] = [kind for kind in ATTENTION if kind in differences]
     differences[ALIGNMENT] = _HeadDifferences(1, 1)
     for reference in grid:
-        found = _scored(runner, reference, kinds)
-        for row, expected in enumerate(reference.rows):
-            for kind, weights in expected.attention.items():
-                what, causal = f"{precision}: {kind}", kind == "decoder"
-                differences[kind].add(_visible(found[kind][row], weights, what, causal=causal), weights)
-            differences[ALIGNMENT].add(found[ALIGNMENT][row][None, None], _alignment(runner, expected))
+        rows = reference.rows
+        for kind, row, found in _attention(runner, reference.case, kinds):
+            what, causal, weights = f"{precision}: {kind}", kind == "decoder", rows[row].attention[kind]
+            differences[kind].add(_visible(found, weights, what, causal=causal), weights)
+        for found, expected in zip(_alignments(runner, reference.case), rows, strict=True):
+            differences[ALIGNMENT].add(found[None, None], _alignment(runner, expected))
+    runner.free_memory()
     for kind, each in differences.items():
         each.check(f"{precision}: {kind}", TOLERANCE[precision])
     return AttentionReport(
@@ -385,15 +445,14 @@ def check_attention(runner: OnnxRunner, precision: str, grid: Sequence[CaseRefer
     )
 
 
-def _scored(
-    runner: OnnxRunner, reference: CaseReference, kinds: Sequence[AttentionKind]
-) -> dict[str, Sequence[np.ndarray]]:
-    """Return the weights of each row (layers, heads, queries, keys, both padded), and the alignments of each.
+def _attention(
+    runner: OnnxRunner, case: GateCase, kinds: Sequence[AttentionKind]
+) -> Iterator[tuple[AttentionKind, int, np.ndarray]]:
+    """Yield the weights (layers, heads, queries, keys, both padded) of each kind and row, with kind and row.
 
-    kinds: of the attention of the model
+    The rows of a case with more than MOST_ATTENTION run one by one, as padded as they are together.
     """
-    case = reference.case
-    sources, targets = pad(case.sources).numpy(), pad([target or [EOS] for target in case.targets]).numpy()
+    sources, targets = _padded(case)
     begun = np.concatenate([np.full((len(targets), 1), BOS), targets], axis=1)
     feed = {
         names.SOURCE_IDS: sources,
@@ -401,9 +460,30 @@ def _scored(
         names.TARGET_IDS: begun,
         names.LABELS: begun,  # any; the attention does not depend on them
     }
-    found = dict(zip(kinds, runner.scorer.run([ATTENTION[kind] for kind in kinds], feed), strict=True))
-    scored = runner.score(sources, case.source_lengths, targets, case.target_lengths)
-    return {**found, ALIGNMENT: [each.attention for each in scored]}
+    row_bytes = sum(_row_bytes(runner, kind, sources.shape[1], begun.shape[1]) for kind in kinds)
+    together = len(sources) if len(sources) * row_bytes <= MOST_ATTENTION else 1
+    for first in range(0, len(sources), together):
+        part = {name: values[first : first + together] for name, values in feed.items()}
+        found = runner.scorer.run([ATTENTION[kind] for kind in kinds], part)
+        for kind, weights in zip(kinds, found, strict=True):
+            yield from ((kind, row, each) for row, each in enumerate(weights, first))
+
+
+def _row_bytes(runner: OnnxRunner, kind: AttentionKind, source_length: int, target_length: int) -> int:
+    """Return the bytes of the weights of one row; target_length: its tokens with BOS."""
+    size = runner.attention[kind]
+    return 4 * size.layers * size.heads * math.prod(matrix_shape(kind, source_length, target_length))
+
+
+def _alignments(runner: OnnxRunner, case: GateCase) -> list[np.ndarray]:
+    """Return the alignment of each row (target_length + 1, source_length), as a server computes it."""
+    sources, targets = _padded(case)
+    return [each.attention for each in runner.score(sources, case.source_lengths, targets, case.target_lengths)]
+
+
+def _padded(case: GateCase) -> tuple[np.ndarray, np.ndarray]:
+    """Return source and target ids (rows, length). A target without tokens has one, which is not scored."""
+    return pad(case.sources).numpy(), pad([target or [EOS] for target in case.targets]).numpy()
 
 
 def _alignment(runner: OnnxRunner, expected: Expected) -> np.ndarray:
@@ -461,10 +541,12 @@ def check_tokens(
     beam_size: int,
     length_penalty: float,
     found: Sequence[tuple[Hypothesis, ...]] | None = None,
+    known: Mapping[PairIds, ReferenceHypothesis] = MappingProxyType({}),
 ) -> TokenReport:
     """Compare the best hypotheses of engine and reference search for every text.
 
     found: the hypotheses of the engine, if it has found them already
+    known: hypotheses that the reference search has found already, with its default settings
 
     Raises ParityError at the first difference that is no near tie, or if there are too many near ties.
     """
@@ -472,15 +554,15 @@ def check_tokens(
     if found is None:
         found = engine_search(runner, sources, beam_size, length_penalty, forced=forced)
     settings = replace(reference_settings(runner.limits, beam_size, length_penalty), forced=forced)
-    expected = translate(model, sources, settings)
+    expected = _referenced(model, sources, settings, known if settings == SearchSettings(forced=forced) else {})
     excused = []
-    for text, source, mine, theirs in zip(texts, sources, found, expected, strict=True):
-        if mine[0].tokens == theirs[0].tokens and mine[0].finished == theirs[0].finished:
+    for text, source, (mine, *_), theirs in zip(texts, sources, found, expected, strict=True):
+        if mine.tokens == theirs.tokens and mine.finished == theirs.finished:
             continue
-        if not is_near_tie(model, runner, source, (mine[0], theirs[0]), settings):
+        if not is_near_tie(model, runner, source, (mine, theirs), settings):
             raise ParityError(
-                f"beam size {beam_size}: {text!r} becomes {tokenizer.decode(mine[0].tokens)!r} in the engine and "
-                f"{tokenizer.decode(theirs[0].tokens)!r} in the reference"
+                f"beam size {beam_size}: {text!r} becomes {tokenizer.decode(mine.tokens)!r} in the engine and "
+                f"{tokenizer.decode(theirs.tokens)!r} in the reference"
             )
         excused.append(text)
     if len(excused) > max_near_ties(len(texts)):
@@ -489,6 +571,19 @@ def check_tokens(
             f"{max_near_ties(len(texts))} may be; the first is {excused[0]!r}"
         )
     return TokenReport(beam_size, len(texts), len(texts) - len(excused), tuple(excused))
+
+
+def _referenced(
+    model: AnyModel,
+    sources: Sequence[tuple[int, ...]],
+    settings: SearchSettings,
+    known: Mapping[PairIds, ReferenceHypothesis],
+) -> list[ReferenceHypothesis]:
+    """Return the best hypothesis of the reference search for each source; it searches for those that are not known."""
+    more = [source for source in dict.fromkeys(sources) if (source, settings.forced) not in known]
+    found = translate(model, more, settings, batch_size=max(SEARCHED_ROWS // settings.beam_size, 1))
+    new = dict(zip(more, (best for best, *_ in found), strict=True))
+    return [new[source] if source in new else known[source, settings.forced] for source in sources]
 
 
 def reference_settings(limits: Limits, beam_size: int, length_penalty: float) -> SearchSettings:

@@ -27,6 +27,7 @@ from lingon.translation.v1 import translation_pb2 as pb
 
 # Decoding and scoring of many sentences by an engine, from one thread.
 
+SEARCHED_ROWS = 64  # hypotheses that are decoded together. With a large vocabulary, more take much memory for logits
 Answer = TypeVar("Answer")
 SearchOutcome = tuple[Hypothesis, ...] | RequestError
 TokenPair = tuple[tuple[int, ...], tuple[int, ...]]
@@ -70,7 +71,7 @@ def engine_search(
         )
         for source in sources
     ]
-    with _started(runner, 64 * beam_size) as engine:
+    with _started(runner, max(SEARCHED_ROWS, beam_size)) as engine:
         return _successful(decode_all(engine, sources, options, forced))
 
 
@@ -88,7 +89,7 @@ def engine_search_alone(
 def engine_scores(runner: Runner, pairs: Sequence[TokenPair], forced: tuple[int, ...] = ()) -> list[Scored]:
     """Return the scores that the engine gives to each pair, without `forced`. Raise ParityError if it fails on one."""
     tokens = LanguageTokens(forced=forced)
-    with _started(runner, 64) as engine:
+    with _started(runner, SEARCHED_ROWS) as engine:
         jobs = [partial(ScoreJob, source_ids=source, target_ids=(*forced, *target)) for source, target in pairs]
         return [each.without(tokens) for each in _successful(_run_all(engine, jobs))]
 
@@ -168,6 +169,7 @@ class Searches:
     def hypotheses(self, search: BeamSettings, count: int, number: int = 1) -> list[tuple[Hypothesis, ...]]:
         """Return at least `number` hypotheses for each of the first `count` sources, the best first."""
         beam_size, penalty = search
+        count = min(count, len(self.sources))
         if penalty:  # the search ends when beam_size hypotheses have ended, however many of them are asked for
             number = beam_size
         known = self._known.setdefault((search, number), [])

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Container, Mapping, Sequence
 from dataclasses import asdict, replace
+from mmap import MADV_DONTNEED, mmap
 from pathlib import Path
 
 from lingon.bundle import names
@@ -22,6 +23,7 @@ from lingon.export.graphs.precisions import (
     check_weights,
     weight_files,
 )
+from lingon.export.graphs.quantisation import Calibration
 from lingon.export.manifest import build_manifest, read_attachments
 from lingon.export.model_card import model_card
 from lingon.export.settings import ExportSettings, ExportTexts, Known
@@ -71,8 +73,9 @@ def export_checkpoint(
     files |= {path: content for each in built.values() for path, content in each.graphs.items()}
     with publish_bundle(target) as part:
         write_files(part, files, target)
+        _release(files)
         trial = Bundle(part, with_checksums(part, _unverified_manifest(manifest, reads, settings, log), files))
-        gated = _verifier(checkpoint, trial, built, texts, settings, log)
+        gated = _verifier(checkpoint, trial, built, texts, settings, log, known)
         manifest = replace(manifest, precisions=gated.verify_precisions())
         _leave_out(_unread_files(paths, manifest.precisions), files, part)
         if manifest.shortlist is not None:
@@ -130,12 +133,21 @@ def _verifier(
     texts: ExportTexts,
     settings: ExportSettings,
     log: Callable[[str], None],
+    known: Known,
 ) -> GatedBundle:
-    """Return the gates of a bundle; `built` is emptied, so that its models are dropped after their use."""
-    emulated = {name: each.emulated for name, each in built.items() if each.emulated is not None}
-    built.clear()
+    """Return the gates of a bundle."""
+    emulations = {name: each.emulation for name, each in built.items() if each.emulation is not None}
     runners = Runners(trial, [*trial.manifest.precisions])
-    return GatedBundle(checkpoint, trial, runners, texts.held_out, settings, log, emulated, texts.others)
+    return GatedBundle(
+        checkpoint, trial, runners, texts.held_out, settings, log, emulations, texts.others, known.greedy
+    )
+
+
+def _release(files: Mapping[str, FileContent]) -> None:
+    """Give back the memory of mapped files. They are read again when they are needed."""
+    for content in files.values():
+        if isinstance(content, mmap):
+            content.madvise(MADV_DONTNEED)
 
 
 def _paths(built: BuiltGraphs) -> set[str]:
@@ -191,16 +203,17 @@ def _build_graphs(
     weights: WeightFiles,
 ) -> dict[str, BuiltGraphs]:
     """Return the graphs of each precision. Their weights are added to `weights`."""
-    model, calibration = checkpoint.model, known.sentences
-    if settings.is_quantised and not calibration and known.ranges is None:
-        calibration = calibration_sentences(checkpoint, training, settings.calibration_sentences)
+    model, sentences = checkpoint.model, known.sentences
+    if settings.is_quantised and not sentences and known.ranges is None:
+        sentences = calibration_sentences(checkpoint, training, settings.calibration_sentences)
+    calibration = Calibration(sentences, known.ranges)
     built: dict[str, BuiltGraphs] = {}
     for name in settings.build_order:
         kind = PRECISION_KINDS[name]
         if kind.provider == CUDA and not kind.scattered and not kind.native:
             _log_slow_heads(name, model.settings, log)
         listed = settings.shortlist is not None
-        built[name] = build(model, name, weights, calibration, shortlist=listed, ranges=known.ranges)
+        built[name] = build(model, name, weights, calibration, shortlist=listed)
         sizes = ", ".join(f"{file} {weights.size(file) / 1e6:.1f} MB" for file in built[name].reads)
         log(f"{name}: built, reads {sizes}")
     return built

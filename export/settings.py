@@ -18,7 +18,7 @@ from lingon.serving.runtime.device import CUDA, NATIVES, kernels_missing
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.training.config import LanguagePair
 from lingon.training.corpus import Pair
-from lingon.training.search import LENGTH_EXTRA, LENGTH_FACTOR
+from lingon.training.search import LENGTH_EXTRA, LENGTH_FACTOR, Hypothesis, PairIds
 
 MAX_BEAM_SIZE = 8  # of a request, unless it is said otherwise
 
@@ -113,11 +113,13 @@ class Known:
     shortlist: its likely target pieces of each source piece
     ranges: of the inputs of its 8-bit products, by the names of `lingon.export.graphs.quantisation.calibrate`
     sentences: to measure these ranges on, with the tokens of their languages, instead of the training text
+    greedy: translations that the reference search found with its default settings
     """
 
     shortlist: Shortlist | None = None
     ranges: Mapping[str, InputRange] | None = None
     sentences: Sequence[SentenceIds] = ()
+    greedy: Mapping[PairIds, Hypothesis] = field(default_factory=dict)
 
 
 def _check_gate_on(gate_on: str, precisions: Sequence[str]) -> None:

@@ -9,7 +9,7 @@ from pathlib import Path
 
 from lingon.bundle.store import Bundle
 from lingon.errors import ParityError, SettingsError, SourceModelError
-from lingon.export.calibration import PairIds, own_sentences, translate_once
+from lingon.export.calibration import own_sentences, translate_once
 from lingon.export.graphs.precisions import PRECISION_KINDS
 from lingon.export.pipeline import export_checkpoint
 from lingon.export.settings import ExportSettings, ExportTexts, Known
@@ -37,7 +37,7 @@ from lingon.serving.runtime.device import NATIVES
 from lingon.text import normalise
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.corpus import Pair
-from lingon.training.search import Hypothesis
+from lingon.training.search import Hypothesis, PairIds
 
 # The shortlist of an imported model: its own, one of a file, one that is learned, or none.
 
@@ -258,7 +258,8 @@ def export_imported(imported: Imported, folder: Path, texts: ExportTexts, settin
         settings = replace(settings, alignment_layer=layer, alignment_heads=heads)
     if texts.training:
         texts = replace(texts, training=pairs_to_learn(imported.checkpoint, texts.training, imported.greedy))
-    known = Known(imported.source.shortlist if settings.shortlist else None, imported.source.ranges)
+    shortlist = imported.source.shortlist if settings.shortlist else None
+    known = Known(shortlist, imported.source.ranges, greedy=imported.greedy)
     quantised = ", ".join(name for name in settings.precisions if PRECISION_KINDS[name].quantised)
     if quantised and known.ranges is not None:
         log(f"{quantised}: ranges of the model's own training for 8-bit integers")

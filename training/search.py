@@ -68,6 +68,10 @@ class Hypothesis:
     finished: bool
 
 
+PairIds = tuple[tuple[int, ...], tuple[int, ...]]
+"""The ids of a source, and those that its translation begins with."""
+
+
 @dataclass(slots=True)
 class _Beam:
     """The search of one sentence: live hypotheses with their log-probabilities, best first, and finished ones."""

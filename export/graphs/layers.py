@@ -91,7 +91,7 @@ class FloatMatMul:
 class Int8MatMul:
     """Products of 8-bit integers with 32-bit sums: one fixed scale for activations, a scale for every output column.
 
-    ranges: the input range of each product. See lingon.export.graphs.quantisation.smooth_and_calibrate
+    ranges: the input range of each product. See lingon.export.graphs.quantisation.Calibration
     """
 
     graph: GraphBuilder

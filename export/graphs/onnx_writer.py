@@ -20,6 +20,7 @@ from lingon.errors import BundleError
 OPSET, IR_VERSION = 21, 10  # ONNX Runtime 1.31 reads opsets up to 26 and IR versions up to 13
 CONTRIB = "com.microsoft"
 KERNELS = "lingon"  # the domain of our own operators, see kernels/
+COMPARED = 2**20  # values that are looked at together
 ALIGNMENT = 64  # bytes; the size of a vector load
 FILE_STEMS = {"float32": "fp32", "float16": "fp16"}
 INT8_FILE = "int8.bin"  # the weight file of graphs with 8-bit products
@@ -183,10 +184,9 @@ class GraphBuilder:
         return name
 
     def _narrowed(self, values: np.ndarray) -> np.ndarray:
-        with np.errstate(over="ignore"):  # an overflow is not exact, which the comparison finds
-            half = values.astype(np.float16)
-        exact = np.array_equal(half.astype(np.float32), values.astype(np.float32))
-        return half if exact or self.dtype == np.float16 else values.astype(np.float32)
+        narrow = self.dtype == np.float16 or _is_exact_in_half(values)
+        with np.errstate(over="ignore"):  # of float16 arithmetic, whose values the export has checked
+            return values.astype(np.float16 if narrow else np.float32, copy=False)
 
     def constant(self, value: np.ndarray) -> str:
         """Return a small constant, stored in the graph file."""
@@ -304,6 +304,18 @@ class GraphBuilder:
         model = helper.make_model(graph, opset_imports=opsets, ir_version=IR_VERSION, producer_name="lingon")
         content: bytes = model.SerializeToString(deterministic=True)
         return content
+
+
+def _is_exact_in_half(values: np.ndarray) -> bool:
+    """Return whether float16 has every value. It is looked at in parts, most of which another value makes needless."""
+    flat = values.reshape(-1)
+    for first in range(0, flat.size, COMPARED):
+        part = flat[first : first + COMPARED].astype(np.float32, copy=False)
+        with np.errstate(over="ignore"):  # an overflow is not exact, which the comparison finds
+            half = part.astype(np.float16)
+        if not np.array_equal(half.astype(np.float32), part):
+            return False
+    return True
 
 
 def _value_info(name: str, dtype: np.dtype[Any] | type[Any], shape: Sequence[int | str]) -> onnx.ValueInfoProto:

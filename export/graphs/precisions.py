@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -17,12 +18,10 @@ from lingon.export.graphs.card import CardTransformerGraphs, operators_lack
 from lingon.export.graphs.native import NativeRecurrentGraphs, NativeTransformerGraphs
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.quantisation import (
-    InputRange,
+    Calibration,
     SentenceIds,
-    calibrate,
     emulate,
     narrow_states,
-    smooth_and_calibrate,
 )
 from lingon.export.graphs.recurrent import RecurrentGraphs, RecurrentModel, system_of
 from lingon.export.graphs.transformer import TransformerGraphs
@@ -78,16 +77,20 @@ STAND_INS = {FP16_NATIVE: "fp16"}
 same weights and the same arithmetic up to rounding. A bundle with the first has the second."""
 
 
+Emulation = Callable[[], AnyModel]
+
+
 @dataclass(frozen=True, slots=True)
 class BuiltGraphs:
     """The graphs of one precision by their paths in the bundle, and the weight files that they read.
 
-    emulated: a model that computes what 8-bit graphs compute, or None for other graphs
+    emulation: returns a model that computes what 8-bit graphs compute, or None for other graphs. It is as large as the
+        checkpoint
     """
 
     graphs: dict[str, bytes]
     reads: tuple[str, ...]
-    emulated: AnyModel | None = None
+    emulation: Emulation | None = None
 
 
 def check_heads(checkpoint: Checkpoint) -> None:
@@ -132,67 +135,63 @@ def build(
     model: AnyModel,
     precision: str,
     weights: WeightFiles,
-    calibration: Sequence[SentenceIds],
+    calibration: Sequence[SentenceIds] | Calibration,
     *,
     shortlist: bool,
-    ranges: Mapping[str, InputRange] | None = None,
 ) -> BuiltGraphs:
     """Build the graphs of one precision and add their weights to `weights`.
 
-    calibration: sentences on which the ranges of 8-bit activations are measured
+    calibration: sentences on which the ranges of 8-bit activations are measured. Builds of several precisions with one
+        Calibration measure once
     shortlist: whether to build the graphs for decoding with a shortlist. Only the CPU provider has them
-    ranges: those of a Transformer that was trained for 8-bit products. They are then not measured
     """
     kind = PRECISION_KINDS[precision]
-    if kind.quantised and not calibration and ranges is None:
+    if not isinstance(calibration, Calibration):
+        calibration = Calibration(calibration)
+    if kind.quantised and calibration.is_empty:
         raise SettingsError(f"{precision} needs sentences to measure activation ranges on, got none")
     assert precision in precisions_of(model), f"{precision} graphs of {type(model).__name__}"
     graphs: TransformerGraphs | RecurrentGraphs
     if isinstance(model, Transformer):
-        graphs, emulated = _transformer_graphs(model, kind, weights, calibration, ranges)
+        graphs, emulation = _transformer_graphs(model, kind, weights, calibration)
     else:
-        graphs, emulated = _recurrent_graphs(model, kind, weights, calibration)
+        graphs, emulation = _recurrent_graphs(model, kind, weights, calibration)
     files = graphs.files(shortlist=shortlist and not kind.on_device)
     paths = {f"{precision}/{name}": content for name, content in files.items()}
-    return BuiltGraphs(paths, tuple(sorted(graphs.reads)), emulated)
+    return BuiltGraphs(paths, tuple(sorted(graphs.reads)), emulation)
 
 
 def _transformer_graphs(
-    model: Transformer,
-    kind: PrecisionKind,
-    weights: WeightFiles,
-    calibration: Sequence[SentenceIds],
-    known: Mapping[str, InputRange] | None,
-) -> tuple[TransformerGraphs, AnyModel | None]:
-    """Return the builder of the graphs, and for 8-bit graphs the model that they compute."""
-    ranges = None
-    if kind.quantised:
-        # Smoothing would move the values out of the ranges that the model was trained with.
-        model, ranges = smooth_and_calibrate(model, calibration) if known is None else (model, dict(known))
+    model: Transformer, kind: PrecisionKind, weights: WeightFiles, calibration: Calibration
+) -> tuple[TransformerGraphs, Emulation | None]:
+    """Return the builder of the graphs, and for 8-bit graphs what returns the model that they compute."""
+    built = calibration.smoothed(model) if kind.quantised else model
     if kind.native and kind.on_device:
-        return CardTransformerGraphs(model, kind.dtype, weights), None
+        return CardTransformerGraphs(built, kind.dtype, weights), None
     if kind.native:
-        native = NativeTransformerGraphs(model, kind.dtype, weights, quantised=kind.quantised)
+        native = NativeTransformerGraphs(built, kind.dtype, weights, quantised=kind.quantised)
+        narrowed = {"memory": native.narrows_memory, "past": native.narrows_past}
         if not kind.quantised:
             return native, None
-        return native, narrow_states(emulate(model, None), memory=native.narrows_memory, past=native.narrows_past)
+        return native, lambda: narrow_states(emulate(calibration.smoothed(model), None), **narrowed)
+    ranges = calibration.ranges(model) if kind.quantised else None
     graphs = TransformerGraphs(
-        model, kind.dtype, weights, ranges, device_states=kind.on_device, scattered=kind.scattered
+        built, kind.dtype, weights, ranges, device_states=kind.on_device, scattered=kind.scattered
     )
-    return graphs, None if ranges is None else emulate(model, ranges)
+    return graphs, None if ranges is None else lambda: emulate(calibration.smoothed(model), ranges)
 
 
 def _recurrent_graphs(
-    model: AnyModel, kind: PrecisionKind, weights: WeightFiles, calibration: Sequence[SentenceIds]
-) -> tuple[RecurrentGraphs, AnyModel | None]:
+    model: AnyModel, kind: PrecisionKind, weights: WeightFiles, calibration: Calibration
+) -> tuple[RecurrentGraphs, Emulation | None]:
     """See _transformer_graphs. States between -1 and 1 need no smoothing."""
     assert isinstance(model, RecurrentModel)
     system = system_of(model)
-    ranges = calibrate(system.model, calibration) if kind.quantised and not kind.native else None
-    emulated = emulate(system.model, ranges) if kind.quantised else None
+    ranges = calibration.ranges(system.model) if kind.quantised and not kind.native else None
+    emulation = partial(emulate, system.model, ranges) if kind.quantised else None
     if kind.native:
-        return NativeRecurrentGraphs(system, weights, quantised=kind.quantised), emulated
-    return RecurrentGraphs(system, weights, ranges), emulated
+        return NativeRecurrentGraphs(system, weights, quantised=kind.quantised), emulation
+    return RecurrentGraphs(system, weights, ranges), emulation
 
 
 def weight_files(weights: WeightFiles) -> dict[str, FileContent]:

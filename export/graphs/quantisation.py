@@ -9,10 +9,10 @@ from __future__ import annotations
 
 import copy
 import threading
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
-from typing import NamedTuple, TypeVar
+from typing import Any, NamedTuple, TypeVar
 
 import numpy as np
 import torch
@@ -77,22 +77,58 @@ SentenceIds = tuple[list[int], list[int]]
 
 def quantise_columns(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Quantise a weight (out, in): return int8 of the same shape within +-MAX_WEIGHT, and the scales (out)."""
-    largest = np.abs(weight).max(axis=1)
+    largest = np.maximum(weight.max(axis=1), -weight.min(axis=1))
     scale = (np.where(largest > 0, largest, 1) / MAX_WEIGHT).astype(np.float32)
-    return np.rint(weight / scale[:, None]).astype(np.int8), scale
+    levels = weight / scale[:, None]
+    return np.rint(levels, out=levels).astype(np.int8), scale
 
 
-def smooth_and_calibrate(
-    model: Transformer, sentences: Iterable[SentenceIds]
-) -> tuple[Transformer, dict[str, InputRange]]:
-    """Return an equal model that is easier to quantise (see `smooth`), and the input range of each of its products.
+@dataclass(slots=True)
+class Calibration:
+    """Sentences on which the inputs of 8-bit products are measured, and what was measured, once for all precisions.
 
-    Products have the names of modules; `memory` is the product of all `decoder.N.cross.key_value`, which read the same.
+    sentences: source and target ids; may be empty if `known` has the ranges
+    known: the ranges that a Transformer was trained with. Nothing is measured then. Nothing is smoothed either, because
+        that would move the values out of these ranges
     """
-    calibration = list(sentences)
-    smoothed = smooth(model, _measure_ranges(model, calibration))
-    ranges = calibrate(smoothed, calibration)
-    return smoothed, {**ranges, "memory": ranges["decoder.0.cross.key_value"]}
+
+    sentences: Sequence[SentenceIds] = ()
+    known: Mapping[str, InputRange] | None = None
+    _channels: dict[str, _ChannelRanges] | None = None
+    _ranges: dict[str, InputRange] | None = None
+
+    @property
+    def is_empty(self) -> bool:
+        """Whether there is nothing to calibrate with."""
+        return not self.sentences and self.known is None
+
+    def smoothed(self, model: Transformer) -> Transformer:
+        """Return an equal model that is easier to quantise, see `smooth`; the model itself with known ranges.
+
+        model: always the same one
+        """
+        if self.known is not None:
+            return model
+        if self._channels is None:
+            self._channels = _measure_ranges(model, self.sentences)
+        return smooth(model, self._channels)
+
+    def ranges(self, model: AnyModel) -> dict[str, InputRange]:
+        """Return the input range of each product of a model, by the name of its module.
+
+        `memory` is the product of all `decoder.N.cross.key_value` of a Transformer, which read the same.
+
+        model: always the same one. A Transformer is smoothed first
+        """
+        if self.known is not None:
+            return dict(self.known)
+        if self._ranges is None:
+            if isinstance(model, Transformer):
+                found = calibrate(self.smoothed(model), self.sentences)
+                self._ranges = {**found, "memory": found["decoder.0.cross.key_value"]}
+            else:
+                self._ranges = calibrate(model, self.sentences)
+        return self._ranges
 
 
 def calibrate(model: AnyModel, sentences: Iterable[SentenceIds]) -> dict[str, InputRange]:
@@ -108,7 +144,8 @@ def smooth(model: Transformer, ranges: dict[str, _ChannelRanges]) -> Transformer
     This is done only if it costs nothing at run time: after norms that only products read (pre-norm), after the values
     of an attention, after a ReLU, and after the product of a gated feed-forward layer that has no activation.
     """
-    model = copy.deepcopy(model)
+    tables = (model.source_embedding.pieces.weight, model.target_embedding.pieces.weight, model.output.weight)
+    model = copy.deepcopy(model, _shared(tables))  # nothing writes to them, and they are most of the weights
     for name, encoder_layer in enumerate(model.encoder):
         _smooth_layer(encoder_layer, f"encoder.{name}", ranges)
     for name, decoder_layer in enumerate(model.decoder):
@@ -132,13 +169,18 @@ def emulate(model: ModelT, ranges: Mapping[str, InputRange] | None) -> ModelT:
 
     ranges: of the inputs of each product, or None if every row has its own
     """
-    model = copy.deepcopy(model)
+    model = copy.deepcopy(model, _shared(model.parameters()))  # products get others, and none is written to
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear):
             columns, scale = quantise_columns(module.weight.numpy())
             module.weight = nn.Parameter(torch.from_numpy(columns * scale[:, None]))  # not shared with an embedding
             module.register_forward_pre_hook(_round_rows if ranges is None else _rounding_hook(ranges[name]))
     return model
+
+
+def _shared(parameters: Iterable[nn.Parameter]) -> dict[int, Any]:
+    """Return what lets `copy.deepcopy` keep these parameters instead of copying them."""
+    return {id(each): each for each in parameters}
 
 
 def narrow_states(model: Transformer, *, memory: bool, past: bool) -> Transformer:
@@ -249,7 +291,7 @@ class _Unread(nn.Linear):
 
 
 @torch.inference_mode()
-def _measure_ranges(model: AnyModel, sentences: list[SentenceIds]) -> dict[str, _ChannelRanges]:
+def _measure_ranges(model: AnyModel, sentences: Sequence[SentenceIds]) -> dict[str, _ChannelRanges]:
     """Measure the inputs of every linear layer, one sentence at a time, so that no padding is measured."""
     ranges: dict[str, _ChannelRanges] = {}
     output, threads = model.output, torch.get_num_threads()

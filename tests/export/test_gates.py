@@ -82,9 +82,9 @@ def calibration() -> list[tuple[list[int], list[int]]]:
 
 @cache
 def emulated_grid() -> list[CaseReference]:
-    emulated = build(model(), "int8", WeightFiles(), calibration(), shortlist=False).emulated
-    assert emulated is not None
-    return draw_grid(emulated, manifest().limits)
+    emulation = build(model(), "int8", WeightFiles(), calibration(), shortlist=False).emulation
+    assert emulation is not None
+    return draw_grid(emulation(), manifest().limits)
 
 
 @cache

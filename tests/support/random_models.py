@@ -350,9 +350,9 @@ def recurrent_runner(name: str, precision: str = "fp32", threads: int = 1, **set
 def emulated_grid(name: str, precision: str) -> list[CaseReference]:
     """Return the results of the model that emulates the 8-bit graphs of recurrent_model, in a precision."""
     model = recurrent_model(name)
-    emulated = build(model, precision, WeightFiles(), random_pairs(8), shortlist=False).emulated
-    assert emulated is not None
-    return draw_grid(emulated, limits_of(model))
+    emulation = build(model, precision, WeightFiles(), random_pairs(8), shortlist=False).emulation
+    assert emulation is not None
+    return draw_grid(emulation(), limits_of(model))
 
 
 def random_checkpoint(folder: Path, pairs: list[Pair], seed: int = 0, *, byte_pieces: bool = True) -> Checkpoint:

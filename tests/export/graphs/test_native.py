@@ -48,10 +48,11 @@ def test_native_graphs_compute_the_outputs_of_the_model(options: dict[str, Any],
 @pytest.mark.parametrize("options", [OPTIONS[0], OPTIONS[2]], ids=str)
 def test_native_graphs_compute_what_their_emulation_computes(options: dict[str, Any]) -> None:
     model = random_model(**options)
-    emulated = build(model, NATIVE, WeightFiles(), random_pairs(8), shortlist=False).emulated
-    assert emulated is not None
+    emulation = build(model, NATIVE, WeightFiles(), random_pairs(8), shortlist=False).emulation
+    assert emulation is not None
     assert (
-        check_emulation(random_runner(precision=NATIVE, **options), NATIVE, draw_grid(emulated, limits_of(model))) > 0.9
+        check_emulation(random_runner(precision=NATIVE, **options), NATIVE, draw_grid(emulation(), limits_of(model)))
+        > 0.9
     )
 
 

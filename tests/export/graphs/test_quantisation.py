@@ -11,7 +11,7 @@ import torch
 
 from lingon.export.graphs.layers import Int8MatMul
 from lingon.export.graphs.onnx_writer import GraphBuilder, WeightFiles
-from lingon.export.graphs.quantisation import MAX_WEIGHT, InputRange, calibrate, quantise_columns, smooth_and_calibrate
+from lingon.export.graphs.quantisation import MAX_WEIGHT, Calibration, InputRange, calibrate, quantise_columns
 from lingon.text import BOS
 from lingon.training.models.transformer import Transformer
 from tests.support.random_models import random_model, random_pairs, random_runner
@@ -87,7 +87,7 @@ def test_zero_stays_zero_within_every_range(seen: InputRange) -> None:
 def test_smoothing_changes_nothing_that_a_model_computes(options: dict[str, Any]) -> None:
     model = random_model(**options)
     before = logits_of(model)
-    smoothed, _ = smooth_and_calibrate(model, random_pairs(10))
+    smoothed = Calibration(random_pairs(10)).smoothed(model)
     assert torch.allclose(logits_of(smoothed), before, atol=2e-4)
     assert torch.equal(logits_of(model), before), "the model itself is left as it was"
     changed = zip(smoothed.parameters(), model.parameters(), strict=False)
@@ -119,7 +119,7 @@ def test_ranges_are_those_of_every_sentence_whatever_the_number_of_threads() -> 
 
 
 def test_quantisation_after_a_relu_replaces_the_relu() -> None:
-    _, ranges = smooth_and_calibrate(random_model(), random_pairs(10))
+    ranges = Calibration(random_pairs(10)).ranges(random_model())
     assert ranges["encoder.0.feed_forward.outer"].zero_point == 0
     graph = GraphBuilder("graph", WeightFiles(), np.float32)
     matmul = Int8MatMul(graph, ranges)

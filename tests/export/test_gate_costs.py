@@ -1,0 +1,145 @@
+"""What the gates of an export keep in memory, and what they compute once."""
+
+from __future__ import annotations
+
+import gc
+import resource
+from collections.abc import Iterator
+from contextlib import contextmanager
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+import pytest
+import torch
+
+import lingon.export.gated_bundle
+from lingon.errors import BundleError, ParityError
+from lingon.export.gates_checkpoint import check_tokens, draw_grid, expected_log_probs
+from lingon.export.graphs.onnx_writer import WeightFiles
+from lingon.export.graphs.precisions import build
+from lingon.export.graphs.quantisation import Calibration
+from lingon.export.pipeline import export_checkpoint
+from lingon.export.settings import ExportSettings, ExportTexts
+from lingon.serving.runtime.device import NATIVE
+from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
+from lingon.training.checkpoint import Checkpoint
+from lingon.training.corpus import Pair
+from lingon.training.models.transformer import Transformer
+from lingon.training.search import SearchSettings, translate
+from tests.support.random_models import accept_any_quality, limits_of, random_model, random_pairs
+
+FP32 = ExportSettings(precisions=("fp32",), shortlist=None)
+
+
+def test_the_grid_is_in_a_file_without_a_name_and_read_as_it_was_computed(tmp_path: Path) -> None:
+    model = random_model()
+    for reference in draw_grid(model, limits_of(model), folder=tmp_path):
+        case = reference.case
+        for source, target, row in zip(case.sources, case.targets, reference.rows, strict=True):
+            assert isinstance(row.log_probs, np.memmap)
+            assert np.allclose(row.log_probs, expected_log_probs(model, source, target), atol=1e-4)
+            shapes = {kind: weights.shape[2:] for kind, weights in row.attention.items()}
+            queries, keys = 1 + len(target), len(source)
+            assert shapes == {"encoder": (keys, keys), "decoder": (queries, queries), "cross": (queries, keys)}
+    assert list(tmp_path.iterdir()) == []
+
+
+@contextmanager
+def files_of_at_most(size: int) -> Iterator[None]:
+    """Let every write beyond this size of a file fail, as on a full disk."""
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
+    try:
+        yield
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_a_full_disk_for_the_grid_is_named(tmp_path: Path) -> None:
+    model = random_model()
+    with (
+        files_of_at_most(4096),
+        pytest.raises(BundleError, match=r"the gates cannot write a temporary file \(File too large\)"),
+    ):
+        draw_grid(model, limits_of(model), folder=tmp_path)
+
+
+@pytest.mark.native
+def test_graphs_are_loaded_while_no_model_but_the_checkpoint_is_in_memory(
+    checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    def models() -> int:
+        gc.collect()
+        return sum(type(each) is Transformer for each in gc.get_objects())
+
+    def loaded(*arguments: Any, **more: Any) -> OnnxRunner:
+        counts.append(models())
+        return load_runner(*arguments, **more)
+
+    accept_any_quality(monkeypatch)
+    monkeypatch.setattr(lingon.export.gated_bundle, "load_runner", loaded)
+    before, counts = models(), list[int]()
+    settings = ExportSettings(precisions=("int8", NATIVE), shortlist=None, parity_sentences=2)
+    lines: list[str] = []
+    export_checkpoint(checkpoint, tmp_path / "digits", ExportTexts(pairs[:4], pairs), settings, lines.append)
+    assert counts == [before] * len(counts)
+    assert len(counts) >= 3
+
+
+def test_the_graphs_of_fp32_are_loaded_once_for_the_gates(
+    checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    names: list[str] = []
+
+    def loaded(bundle: Any, name: str, **more: Any) -> OnnxRunner:
+        names.append(name)
+        return load_runner(bundle, name, **more)
+
+    accept_any_quality(monkeypatch)
+    monkeypatch.setattr(lingon.export.gated_bundle, "load_runner", loaded)
+    settings = ExportSettings(precisions=("int8",), shortlist=None, parity_sentences=2)
+    export_checkpoint(checkpoint, tmp_path / "digits", ExportTexts(pairs[:4], pairs), settings)
+    assert names == ["fp32", "int8", "fp32", "int8"], "for the gates, and for confidence and golden sentences"
+
+
+@pytest.mark.native
+def test_precisions_with_one_calibration_measure_once_and_are_those_of_their_own() -> None:
+    model, runs, names = random_model(norm="pre"), list[int](), ("int8", NATIVE)
+    hook = model.register_forward_pre_hook(lambda *_: runs.append(1))  # a smoothed model has a copy of it
+    alone = [build(model, name, WeightFiles(), random_pairs(6), shortlist=False).graphs for name in names]
+    assert len(runs) == 3 * 6, "each sentence for each precision, and for int8 again on the smoothed model"
+    runs.clear()
+    calibration = Calibration(random_pairs(6))
+    together = [build(model, name, WeightFiles(), calibration, shortlist=False).graphs for name in names]
+    assert len(runs) == 2 * 6
+    hook.remove()
+    assert together == alone
+
+
+def test_an_emulation_leaves_the_model_and_its_tables_as_they_are() -> None:
+    model = random_model(norm="pre")
+    before = {name: each.clone() for name, each in model.state_dict().items()}
+    emulation = build(model, "int8", WeightFiles(), random_pairs(6), shortlist=False).emulation
+    assert emulation is not None
+    emulated = emulation()
+    assert emulated.source_embedding.pieces.weight is model.source_embedding.pieces.weight
+    assert not torch.equal(emulated.output.weight, model.output.weight)
+    assert all(torch.equal(each, before[name]) for name, each in model.state_dict().items())
+
+
+def test_a_known_translation_of_the_reference_search_is_taken_for_its_own_settings_alone(
+    checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path
+) -> None:
+    bundle = export_checkpoint(checkpoint, tmp_path / "digits", ExportTexts(pairs[:2]), FP32)
+    runner, tokenizer = load_runner(bundle, "fp32", threads=1), checkpoint.tokenizer
+    texts = [pair.source for pair in pairs[:3]]
+    source = tuple(tokenizer.encode_source(texts[1]))
+    ((best, *_),) = translate(checkpoint.model, [source], SearchSettings())
+    known = {(source, ()): best}
+    assert check_tokens(checkpoint.model, runner, tokenizer, texts, 1, 0.0, known=known).sentences == 3
+    wrong = {(source, ()): replace(best, tokens=(*best.tokens, 5, 5))}
+    check_tokens(checkpoint.model, runner, tokenizer, texts, 4, 1.0, known=wrong)
+    with pytest.raises(ParityError, match=r"in the engine and .* in the reference"):
+        check_tokens(checkpoint.model, runner, tokenizer, texts, 1, 0.0, known=wrong)
