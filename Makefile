@@ -13,7 +13,7 @@ export PIP_DISABLE_PIP_VERSION_CHECK := 1
 # Packages are compiled when they are installed, whatever the environment says: PyTorch loads in half the time.
 export PYTHONDONTWRITEBYTECODE :=
 
-.PHONY: help serve test coverage checks kernels kernels-test e2e docs reliability soak format stubs locks audit clean
+.PHONY: help serve test coverage checks kernels kernels-test e2e docs reliability soak format stubs locks audit release clean
 
 help:
 	@echo "make serve    serve models/en-de and models/en-fr on 127.0.0.1:50051, metrics on :9464"
@@ -30,6 +30,7 @@ help:
 	@echo "make soak     run mixed traffic for 30 minutes (MINUTES=...) and watch memory, files and threads"
 	@echo "make locks    write the hashes of all packages again after a change in pyproject.toml or constraints.txt"
 	@echo "make audit    look up known vulnerabilities of all locked packages; needs the network"
+	@echo "make release  build, check and tag the wheels of a version; needs the network; ARGUMENTS=--rehearse sets no tag"
 	@echo "make clean    remove .venv, build and caches"
 
 # The operators are compiled while pip installs. Without them the standard graphs serve.
@@ -120,6 +121,12 @@ audit:
 	@result=0; for lock in deploy/locks/*.txt; do \
 		echo "$$lock"; $(AUDIT)/pip-audit --require-hashes --disable-pip --requirement "$$lock" || result=1; \
 	done; exit $$result
+
+# Its tools are apart too. The script says what it refuses; it uploads nothing without ARGUMENTS=--upload.
+release:
+	@$(PYTHON) -m venv build/release
+	@build/release/bin/python -m pip install --quiet --require-hashes -r deploy/locks/release.txt
+	build/release/bin/python -m scripts.release $(ARGUMENTS)
 
 clean:
 	rm -rf .venv build .mypy_cache .ruff_cache .pytest_cache .import_linter_cache .hypothesis .coverage

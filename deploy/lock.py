@@ -28,6 +28,7 @@ PURPOSES = {
     "dev": "what `make test` installs, without torch",
     "ray": "what `make e2e` adds for the tests of Ray",
     "audit": "what `make audit` installs",
+    "release": "what `make release` installs",
 }
 OF_TORCH = re.compile(r"(torch|triton|(nvidia|cuda)-[a-z0-9-]+)==")  # torch, and what it needs on Linux
 OWN = "lingon"
@@ -58,6 +59,8 @@ def requirements(name: str) -> list[str]:
             ]  # hatchling needs it for `pip install --editable`
         case "audit":
             return ["pip-audit"]
+        case "release":
+            return [*project["build-system"]["requires"], "auditwheel", "twine"]
         case "ray":
             return base + expanded([f"{OWN}[ray]"])
         case "serve" | "gpu":

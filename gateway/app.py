@@ -35,6 +35,7 @@ from lingon.gateway.google import GoogleApi
 from lingon.gateway.libretranslate import LibreTranslateApi
 from lingon.gateway.lingon_api import LingonApi
 from lingon.gateway.metrics import GatewayMetrics
+from lingon.gateway.openai import OpenAiApi
 from lingon.gateway.server import HttpOptions, Listening, listening
 
 APIS: dict[str, Callable[[Documents], Api]] = {
@@ -42,8 +43,12 @@ APIS: dict[str, Callable[[Documents], Api]] = {
     "deepl": DeepLApi,
     "libretranslate": LibreTranslateApi,
     "google": lambda _: GoogleApi(),
+    "openai": lambda _: OpenAiApi(),
 }
 """The APIs by name."""
+
+USUAL_APIS = ("lingon", "deepl", "libretranslate", "google")
+"""The APIs that are offered by default: those made for translation."""
 
 FOLDER = Path(__file__).parent / "page"
 SCRIPTS = sorted(path.relative_to(FOLDER).as_posix() for path in FOLDER.rglob("*.js"))
@@ -68,14 +73,14 @@ POLICY = (
 class GatewayOptions:
     """The options of the gateway.
 
-    apis: names in APIS
+    apis: names in APIS; by default without openai
     page: whether `/` is the page; it needs the API lingon
     data_dir: folder for files until they are fetched; None: files are not supported
     cors: origins of pages that may call the gateway, or "*"; none by default
     hosts: names in the header Host that are accepted, beside addresses and localhost, or "*"
     """
 
-    apis: Sequence[str] = tuple(APIS)
+    apis: Sequence[str] = USUAL_APIS
     page: bool = True
     data_dir: Path | None = None
     cors: Sequence[str] = ()

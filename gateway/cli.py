@@ -16,7 +16,7 @@ MetricsPort = Annotated[
     int | None,
     typer.Option(min=0, max=65535, help="TCP port of /metrics, on the same address.", show_default="none"),
 ]
-Apis = Annotated[str, typer.Option(help="APIs to offer, separated by commas.")]
+Apis = Annotated[str, typer.Option(help="APIs to offer, separated by commas; openai has to be named.")]
 Page = Annotated[bool, typer.Option("--page/--no-page", help="Whether / is a page to translate on.")]
 DataDir = Annotated[
     Path | None,

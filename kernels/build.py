@@ -38,6 +38,12 @@ OPTIMISED = ("-O3",)
 SANITIZED = ("-O1", "-g", "-fno-omit-frame-pointer", "-fno-sanitize-recover=all")
 LINK = ("-shared", "-pthread", "-Wl,-z,relro,-z,now,-z,noexecstack", "-Wl,--gc-sections")
 
+WRAPPED = (
+    *("pthread_create", "pthread_detach", "pthread_sigmask", "pthread_setaffinity_np", "pthread_setname_np"),
+    *("dlopen", "dlsym", "dlerror"),
+)
+"""The functions that glibc.cpp calls in old versions, so that a library loads on systems older than its builder's."""
+
 AVX2 = ("-mavx2", "-mf16c", "-mfma")
 AVX512_VNNI = ("-mf16c", "-mfma", "-mavx512f", "-mavx512bw", "-mavx512vl", "-mavx512vnni")
 INSTRUCTION_SETS = {
@@ -96,8 +102,9 @@ def units(machine: str) -> list[Unit]:
 
 
 def card_units() -> list[Unit]:
-    """Return what is compiled for cards: its sources, and how operators are registered. It has no instruction sets."""
-    return [Unit(path.stem, path) for path in (*sorted(CARD.glob("*.cpp")), FOLDER / "registration.cpp")]
+    """Return what is compiled for cards: its sources, and what both libraries have. It has no instruction sets."""
+    shared = (FOLDER / "registration.cpp", FOLDER / "glibc.cpp")
+    return [Unit(path.stem, path) for path in (*sorted(CARD.glob("*.cpp")), *shared)]
 
 
 def machine_of(library: Path) -> str:
@@ -157,8 +164,9 @@ def build(
         made = Path(folder, library.name)
         exported = (CARD if card else FOLDER) / "exports.map"
         link = [*compiler, *common, *LINK, *exports(exported), *map(str, objects.values()), "-o", str(made)]
-        if card:
-            link.append("-ldl")  # after the objects; with the glibc of today it is empty
+        if not sanitize and machine in INSTRUCTION_SETS:  # sanitizers have functions of these names themselves
+            link += [f"-Wl,--wrap={name}" for name in WRAPPED]
+        link.append("-ldl")  # after the objects; with the glibc of today it is empty
         _link(link, static=not sanitize)
         os.replace(made, library)
     return True

@@ -11,6 +11,8 @@ This module exports the client of a server, and a model in this process, which h
     with Model("models/en-de") as model:
         print(model.translate("Tom lives in Boston.").text)
 
+`pipeline` has the calls and the answers of the translation pipeline that Transformers had.
+
 The names below are imported when they are first used, so that `import lingon` and the command start fast.
 """
 
@@ -23,6 +25,7 @@ if TYPE_CHECKING:
     from lingon.client.connection import Tls
     from lingon.client.model import AsyncModel, Model
     from lingon.client.options import AttentionSelection, Sampling, ScoreOptions, TranslateOptions
+    from lingon.client.pipeline import TranslationPipeline, pipeline
     from lingon.client.results import (
         AttentionMatrix,
         DetectedLanguage,
@@ -75,6 +78,8 @@ __all__ = [
     "Token",
     "TranslateOptions",
     "Translation",
+    "TranslationPipeline",
+    "pipeline",
 ]
 
 _MODULE_OF = {
@@ -89,6 +94,8 @@ _MODULE_OF = {
     "Retry": "lingon.client.steps",
     "NormalisedText": "lingon.client.results",
     "Sampling": "lingon.client.options",
+    "TranslationPipeline": "lingon.client.pipeline",
+    "pipeline": "lingon.client.pipeline",
     "ScoreOptions": "lingon.client.options",
     "TranslateOptions": "lingon.client.options",
 }

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import platform
 import shlex
 import sys
 from collections.abc import Iterator, Sequence
@@ -15,11 +16,33 @@ from urllib.parse import unquote, urlsplit
 from lingon.errors import LingonError
 
 GPU_ENVIRONMENT = ".venv-gpu"
+ON_LINUX = {"serve", "gpu", "http", "bulk", "ray", "train", "export", "import", "bench"}
+"""The extras whose code needs Linux: its schedulers, its control groups, its files in /proc."""
 
 
 def find_entry_points(group: str) -> dict[str, EntryPoint]:
     """Return the entry points of a group by name; `extras` of each names the extra that it needs."""
     return {entry.name: entry for entry in entry_points(group=group)}
+
+
+def linux_missing() -> str | None:
+    """Return what other system than Linux this is and what runs here, in one line, or None on Linux."""
+    if sys.platform == "linux":
+        return None
+    system = {"darwin": "macOS", "win32": "Windows"}.get(sys.platform, sys.platform)
+    return (
+        f"this is {system} on {platform.machine()}: run it on Linux, in a container or in WSL; here the client runs, "
+        "`lingon translate --server HOST:PORT` and lingon.Client"
+    )
+
+
+def check_system(user: str, extras: Sequence[str]) -> None:
+    """Raise LingonError on another system than Linux, if the extra that comes first needs it.
+
+    user: as for name_missing_extra
+    """
+    if extras and extras[0] in ON_LINUX and (missing := linux_missing()):
+        raise LingonError(f"{user} needs Linux, and {missing}")
 
 
 @contextmanager

@@ -18,7 +18,7 @@ def usable_cores() -> int:
     A quota is rounded down, for example 1.5 cores to 1: with one thread more, all threads would wait for it at every
     barrier.
     """
-    allowed = len(os.sched_getaffinity(0))
+    allowed = len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count() or 1  # not on Linux
     granted = granted_cores()
     return allowed if granted is None else max(min(allowed, math.floor(granted)), 1)
 

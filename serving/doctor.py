@@ -14,7 +14,7 @@ from typing import Any
 from lingon.bundle.manifest import PASSED
 from lingon.bundle.store import Bundle, bundles_below, find_model, is_bundle, use_highest_whole
 from lingon.errors import BundleError, first_of
-from lingon.extras import install_command
+from lingon.extras import install_command, linux_missing
 from lingon.machine import granted_cores, usable_cores
 from lingon.serving.runtime.device import (
     FP16_NATIVE,
@@ -42,6 +42,7 @@ def examine(paths: Iterable[Path]) -> dict[str, Any]:
     has_runtime = available_providers() and not (extras.get("serve") and extras.get("gpu"))
     return {
         "versions": {"python": platform.python_version()} | {name: _version(name) for name in VERSIONS},
+        "system": f"not usable: a server needs Linux, and {missing}" if (missing := linux_missing()) else "Linux",
         "cores": {"machine": os.cpu_count(), "cgroup": granted_cores(), "usable": usable_cores()},
         "providers": available_providers(),
         "cuda": f"not usable: {missing}" if (missing := cuda_missing()) else "usable",
@@ -49,7 +50,9 @@ def examine(paths: Iterable[Path]) -> dict[str, Any]:
         "native_operators_cuda": f"not usable: {missing}" if (missing := operators_missing(FP16_NATIVE)) else "usable",
         "extras": {name: missing or "installed" for name, missing in extras.items()},
         "models": models,
-        "can_serve": bool(has_runtime and models and all(model["problem"] is None for model in models)),
+        "can_serve": bool(
+            not linux_missing() and has_runtime and models and all(model["problem"] is None for model in models)
+        ),
     }
 
 
@@ -62,6 +65,7 @@ def report(findings: dict[str, Any]) -> str:
     lines = [
         f"versions: {', '.join(installed)}",
         f"not installed: {', '.join(name for name, number in versions.items() if not number) or 'nothing'}",
+        f"system: {findings['system']}",
         f"CPU: {cores['usable']} of {cores['machine']} cores usable, {limit}",
         f"ONNX Runtime providers: {', '.join(findings['providers']) or 'none'}",
         f"GPU (CUDA): {findings['cuda']}",

@@ -53,7 +53,7 @@ Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 CertificateName = Annotated[str, Field(pattern=r"^(\*\.)?[^*,]+$")]
 Duration = Annotated[float, Field(gt=0, allow_inf_nan=False)]  # seconds
 Age = Annotated[float, Field(ge=0, le=GRPC_MAX // 1000)]  # seconds
-HttpApi = Literal["lingon", "deepl", "libretranslate", "google"]
+HttpApi = Literal["lingon", "deepl", "libretranslate", "google", "openai"]
 
 
 class Settings(BaseModel):
@@ -201,7 +201,8 @@ class Settings(BaseModel):
     )
     http_apis: Annotated[tuple[HttpApi, ...], Field(min_length=1)] = Field(
         ("lingon", "deepl", "libretranslate", "google"),
-        description="HTTP APIs to offer, separated by commas: lingon, deepl, libretranslate, google.",
+        description="HTTP APIs to offer, separated by commas: lingon, deepl, libretranslate, google, and openai, which "
+        "has to be named.",
     )
     http_page: bool = Field(True, description="Whether / on the HTTP port is a page to translate on.")
     http_data_dir: Path | None = Field(

@@ -18,7 +18,7 @@ from typer.core import TyperCommand, TyperGroup
 
 from lingon.cli.output import reworded
 from lingon.errors import Interrupted, LingonError, RequestError, ServerError
-from lingon.extras import find_entry_points, name_missing_extra
+from lingon.extras import check_system, find_entry_points, name_missing_extra
 
 Verb = Callable[..., Any]
 
@@ -40,6 +40,7 @@ ORDER = (
     "align",
     "serve",
     "gateway",
+    "mcp",
     "doctor",
     "healthcheck",
     "models",
@@ -170,6 +171,7 @@ def _naming_missing_extra(entry: EntryPoint, name: str, verb: Verb) -> Verb:
 
     @functools.wraps(verb)
     def run(*args: Any, **kwargs: Any) -> Any:
+        check_system(f"lingon {name}", entry.extras)
         with name_missing_extra(f"lingon {name}", entry.extras):
             return verb(*args, **kwargs)
 
@@ -183,6 +185,7 @@ def _unloadable(entry: EntryPoint, error: Exception) -> Verb:
     left_out = isinstance(error, ModuleNotFoundError) and f"{entry.module}.".startswith(f"{error.name}.")
 
     def explain() -> None:
+        check_system(f"lingon {entry.name}", entry.extras)
         with name_missing_extra(f"lingon {entry.name}", entry.extras):
             if left_out:
                 raise LingonError(f"lingon {entry.name} is not part of this installation: {error}")

@@ -17,7 +17,7 @@ from lingon.client.calls import AsyncCalls, BlockingCalls, Pending, closed_as_er
 from lingon.client.protocol import DEFAULT_MAX_TEXTS, ClientProtocol
 from lingon.client.steps import Method, Retry, Send, Sleep
 from lingon.errors import InvalidRequest, LingonError, RequestError, ServerError, SettingsError
-from lingon.extras import find_entry_points, name_missing_extra
+from lingon.extras import check_system, find_entry_points, name_missing_extra
 
 NO_TIMEOUT = 9e6  # seconds
 CLOSED = "the model was closed during this call"
@@ -57,6 +57,7 @@ class _ModelBase:
         entry = find_entry_points("lingon.translators").get("local")
         if entry is None:
             raise LingonError("this installation has no translator for bundles (entry point lingon.translators: local)")
+        check_system("a model in this process", entry.extras)
         self._process = os.getpid()
         with name_missing_extra("a model in this process", entry.extras):
             return entry.load()(self._path, **self._load_options)

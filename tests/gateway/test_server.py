@@ -65,7 +65,7 @@ def test_a_port_in_use_is_named_with_the_option_of_the_verb(tmp_path: Path):
 @pytest.mark.parametrize(
     ("options", "code", "message"),
     [
-        (["--apis", "lingon,bing"], 2, "there is no API 'bing'; the APIs are lingon, deepl, libretranslate, google"),
+        (["--apis", "lingon,bing"], 2, "no API 'bing'; the APIs are lingon, deepl, libretranslate, google, openai"),
         (["--certificate", "a.pem"], 2, "--certificate and --key go together: give both or neither"),
         (["--certificate", "a.pem", "--key", "b.pem"], 2, "a.pem: No such file or directory"),
         (

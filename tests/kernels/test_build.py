@@ -29,7 +29,7 @@ printf '\\177ELF\\2\\1\\1\\0\\0\\0\\0\\0\\0\\0\\0\\0\\3\\0\\{number:o}\\0' > "$2
 MACHINES = {"x86_64": 62, "aarch64": 183}
 SOURCES = {path.stem for path in (ROOT / "kernels").glob("*.cpp")} - {"isa"}
 FOR_CARDS = {f"card/{path.stem}" for path in (ROOT / "kernels" / "card").glob("*.cpp")}
-TWICE = {"registration"}  # it is compiled for either library
+TWICE = {"registration", "glibc"}  # they are compiled for either library
 
 
 def objects(machine: str) -> set[str]:

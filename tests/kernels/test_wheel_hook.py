@@ -25,6 +25,7 @@ def library(folder: Path, machine: int, *names: str) -> Path:
         (X86_64, ["libc.so.6", "GLIBC_2.2.5", "GLIBC_2.9", "GLIBC_2.32", "GLIBC_2.14"], "manylinux_2_32_x86_64"),
         (AARCH64, ["libm.so.6", "libgcc_s.so.1", "GCC_3.0", "libc.so.6", "GLIBC_2.17"], "manylinux_2_17_aarch64"),
         (X86_64, ["libstdc++.so.6", "GLIBCXX_3.4.29", "libc.so.6", "GLIBC_2.14"], "linux_x86_64"),
+        (X86_64, ["libc.so.6", "GLIBC_2.17", "libcuda.so.1"], "manylinux_2_17_x86_64"),
         (X86_64, ["libc.musl-x86_64.so.1"], "linux_x86_64"),
     ],
 )

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import subprocess
 import sys
 from collections.abc import Callable
 from pathlib import Path
@@ -11,6 +12,7 @@ from typing import Any
 import pytest
 
 from lingon.extras import install_command
+from tests.support.repository import ROOT
 
 Installed = Callable[[Any], None]
 
@@ -89,3 +91,32 @@ def test_the_extra_gpu_gets_an_environment_of_its_own_beside_the_cpu_build(monke
     assert install_command("gpu") == own
     monkeypatch.setattr("lingon.extras._has_cpu_build", lambda: False)
     assert install_command("gpu") == "pip install 'lingon[gpu]'"
+
+
+ELSEWHERE = """
+import sys
+import lingon.cli.translate, lingon.client.model, sysconfig, urllib.request  # with what they import on the real system
+from lingon.cli.main import main
+sysconfig.get_config_vars()
+sys.platform = {system!r}
+sys.exit(main({arguments!r}))
+"""
+
+
+def test_doctor_says_that_a_server_cannot_start_on_another_system():
+    code = ELSEWHERE.format(system="darwin", arguments=["doctor", str(ROOT / "models" / "en-de")])
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    assert (ran.returncode, ran.stderr) == (1, "")
+    assert "\nsystem: not usable: a server needs Linux, and this is macOS on " in ran.stdout
+    assert ran.stdout.endswith("\nresult: `lingon serve` cannot start, see above\n")
+
+
+@pytest.mark.parametrize(("system", "name"), [("darwin", "macOS"), ("win32", "Windows"), ("freebsd14", "freebsd14")])
+@pytest.mark.parametrize("arguments", [["serve", "models/en-de"], ["translate", "--model", "models/en-de", "Tom"]])
+def test_what_needs_linux_says_so_on_another_system(system: str, name: str, arguments: list[str]):
+    code = ELSEWHERE.format(system=system, arguments=arguments)
+    ran = subprocess.run([sys.executable, "-c", code], cwd=ROOT, capture_output=True, text=True, check=False)
+    user = "lingon serve" if arguments[0] == "serve" else "a model in this process"
+    assert (ran.returncode, ran.stdout) == (1, "")
+    assert ran.stderr.startswith(f"lingon: error: {user} needs Linux, and this is {name} on ")
+    assert ran.stderr.count("\n") == 1
