@@ -23,7 +23,7 @@ from lingon.client.steps import TRANSLATE, Exchange, Retry
 from lingon.errors import ServerError, TextTooLong, UnknownModel
 from lingon.gateway.backend import Backend, Caller
 from lingon.gateway.problem import Problem, problem_of
-from lingon.language_tags import ServedPairs, is_one_language, pairs_of, primary, serves
+from lingon.language_tags import ServedPairs, is_one_language, pairs_of, pivots_of, primary, serves
 from lingon.segments.halves import halves
 from lingon.source_language import DETECTED_CHARACTERS, NotTranslated, TextLanguage, assumed, by_way
 from lingon.status import server_error
@@ -90,7 +90,9 @@ def _models_of(models: pb.ListModelsResponse, source: str, target: str) -> list[
 
 def most_beams(models: pb.ListModelsResponse, source: str, target: str, wanted: int) -> int:
     """Return `wanted` beams, or as many as the models between two languages allow, or the models out of the pivot."""
-    found = _models_of(models, source, target) or _models_of(models, models.pivot_language_code, target)
+    found = _models_of(models, source, target) or [
+        model for pivot in pivots_of(models) for model in _models_of(models, pivot, target)
+    ]
     return min([wanted, *(model.max_beam_size for model in found)])
 
 

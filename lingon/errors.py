@@ -28,6 +28,9 @@ LingonError                     a message of one line. Exit code 1
     |-- Cancelled               CANCELLED           the caller cancelled or disconnected
     |-- Draining                UNAVAILABLE         starting or shutting down; safe to retry
     |   `-- ModelUnloaded       UNAVAILABLE         the model was unloaded or replaced. Safe to retry
+    |-- ModelNotLoadable        UNAVAILABLE         the model could not be loaded; the next attempt is later
+    |-- ModelTooLarge           FAILED_PRECONDITION the model needs more memory than the server may use for models
+    |-- ModelMemoryFull         RESOURCE_EXHAUSTED  busy models have the memory that the model needs. Retry later
     |-- EngineLost              UNAVAILABLE         the engine failed and is restarted. Safe to retry
     |-- OutOfMemory             RESOURCE_EXHAUSTED  there was no memory to compute it. Safe to retry
     |-- Unauthenticated         UNAUTHENTICATED     the API key is missing or unknown
@@ -283,6 +286,34 @@ class ModelUnloaded(Draining):
 
     def __init__(self, message: str = "the model was unloaded before the request was done; try again") -> None:
         super().__init__(message)
+
+
+class ModelNotLoadable(RequestError):
+    """A cold model could not be loaded, now or a short time ago.
+
+    retry_after: seconds until the server tries again
+    """
+
+    code = code_pb2.UNAVAILABLE
+    reason = "MODEL_NOT_LOADABLE"
+
+    def __init__(self, message: str, retry_after: float = 1.0) -> None:
+        super().__init__(message)
+        self.retry_after = retry_after
+
+
+class ModelTooLarge(RequestError):
+    """A cold model needs more memory than the server may use for models beside the pinned ones."""
+
+    code = code_pb2.FAILED_PRECONDITION
+    reason = "MODEL_TOO_LARGE"
+
+
+class ModelMemoryFull(RequestError):
+    """Models with requests in flight have the memory that a cold model needs. The caller should retry later."""
+
+    code = code_pb2.RESOURCE_EXHAUSTED
+    reason = "MODEL_MEMORY_FULL"
 
 
 class EngineLost(RequestError):

@@ -10,6 +10,7 @@ import errno
 import gzip
 import io
 import json
+import mmap
 import os
 import re
 import secrets
@@ -212,6 +213,21 @@ def read_plain_file(folder: Path, name: str, most: int) -> bytes:
 
     Raises OSError with a readable strerror if it is not a regular file or has more than `most` bytes.
     """
+    with _plain_file(folder, name, most) as handle, os.fdopen(handle, "rb", closefd=False) as file:
+        return file.read(os.fstat(handle).st_size)
+
+
+def map_plain_file(folder: Path, name: str, most: int) -> bytes | mmap.mmap:
+    """Return the content of a file mapped into memory, see `read_plain_file`. An empty file cannot be mapped."""
+    with _plain_file(folder, name, most) as handle:
+        if not os.fstat(handle).st_size:
+            return b""
+        return mmap.mmap(handle, 0, prot=mmap.PROT_READ)
+
+
+@contextmanager
+def _plain_file(folder: Path, name: str, most: int) -> Iterator[int]:
+    """Open a file, see `read_plain_file`, and give its handle for the block."""
     *parents, last = name.split("/")
     handles = [os.open(folder, os.O_RDONLY | os.O_DIRECTORY)]
     try:
@@ -225,8 +241,7 @@ def read_plain_file(folder: Path, name: str, most: int) -> bytes:
         memory = os.sysconf("SC_PAGE_SIZE") * os.sysconf("SC_PHYS_PAGES")
         if status.st_size > min(most, memory):
             raise OSError(errno.EFBIG, f"has {status.st_size:,} bytes; {min(most, memory):,} are the most")
-        with os.fdopen(handles.pop(), "rb") as file:
-            return file.read(status.st_size)
+        yield handles[-1]
     except OSError as error:
         if error.errno == errno.ELOOP:
             raise OSError(errno.ELOOP, "is a link") from None

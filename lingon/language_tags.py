@@ -111,14 +111,13 @@ class ServedPairs:
 
     @classmethod
     def of(cls, models: pb.ListModelsResponse) -> ServedPairs:
-        """Return the pairs of all models, and then those that are translated through the pivot language."""
+        """Return the pairs of all models, and then those that are translated through a pivot language."""
         direct = cls(tuple(dict.fromkeys(pair for model in models.models for pair in pairs_of(model))))
-        if not models.pivot_language_code:
-            return direct
-        sources = direct.sources_of(models.pivot_language_code)
-        targets = direct.targets_of(models.pivot_language_code)
-        through = [(one, other) for one in sources for other in targets if not is_one_language(one, other)]
-        return cls(tuple(dict.fromkeys([*direct.pairs, *through])))
+        found = dict.fromkeys(direct.pairs)
+        for pivot in pivots_of(models):
+            sources, targets = direct.sources_of(pivot), direct.targets_of(pivot)
+            found |= {(one, other): None for one in sources for other in targets if not is_one_language(one, other)}
+        return cls(tuple(found))
 
     @property
     def sources(self) -> list[str]:
@@ -137,6 +136,11 @@ class ServedPairs:
     def targets_of(self, source: str) -> list[str]:
         """Return the languages into which this one is translated."""
         return list(dict.fromkeys(target for each, target in self.pairs if serves(each, source)))
+
+
+def pivots_of(models: pb.ListModelsResponse) -> list[str]:
+    """Return the languages through which a server translates; an older server names at most one."""
+    return list(models.pivot_language_codes) or list(filter(None, [models.pivot_language_code]))
 
 
 def pairs_of(model: pb.Model) -> list[tuple[str, str]]:

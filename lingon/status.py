@@ -15,6 +15,8 @@ from lingon.errors import (
     Draining,
     EngineLost,
     InvalidRequest,
+    ModelMemoryFull,
+    ModelNotLoadable,
     OutOfMemory,
     QueueFull,
     QuotaExceeded,
@@ -37,6 +39,7 @@ RETRY_MILLISECONDS: dict[type[RequestError], int] = {
     QueueFull: 200,
     WontFinish: 200,
     TooManyCalls: 500,
+    ModelMemoryFull: 1000,
     Draining: 1000,
     EngineLost: 500,
     OutOfMemory: 1000,
@@ -75,7 +78,7 @@ def _details(error: RequestError) -> list[Message]:
 
 def retry_milliseconds(error: RequestError) -> int | None:
     """Return the milliseconds after which a retry makes sense, or None if it never does."""
-    if isinstance(error, QuotaExceeded):
+    if isinstance(error, QuotaExceeded | ModelNotLoadable):
         return max(math.ceil(error.retry_after * 1000), 1)  # rounded up: a retry that is early fails again
     return next((after for kind, after in RETRY_MILLISECONDS.items() if isinstance(error, kind)), None)
 

@@ -28,7 +28,8 @@ from lingon.serving.event_loop import LagMonitor
 from lingon.serving.models.catalog import Catalog, Entry
 from lingon.serving.models.inflight import AdmissionGate
 from lingon.serving.models.loading import LoadFunction, load_translator, model_folders, model_names
-from lingon.serving.models.memory import limit_malloc_caches
+from lingon.serving.models.memory import MIB, limit_malloc_caches
+from lingon.serving.models.pool import ModelPool
 from lingon.serving.models.registry import ABORT_SECONDS, ModelRegistry, ServedModel
 from lingon.serving.models.reload import ModelReloader
 from lingon.serving.models.supervisor import Supervisor
@@ -103,10 +104,15 @@ class Server:
         self.has_stuck_thread = False  # whether a thread that cannot be interrupted still loads, computes or hangs
         self._gate, self._stopping = AdmissionGate(), asyncio.Event()
         self._registry = ModelRegistry(settings, self.metrics, load)
-        self._reloader = ModelReloader(self._registry, self.metrics, settings.models, self._on_published)
+        bound = None if settings.model_memory is None else settings.model_memory * MIB
+        self._pool = ModelPool(self._registry, self.metrics, bound)
+        self._failed: frozenset[str] = frozenset()  # labels of models that could not be loaded a short time ago
+        self._reloader = ModelReloader(self._registry, self._pool, self.metrics, settings.models, self._on_published)
         self._supervisor = Supervisor(settings.hang_seconds)
         self._most_texts = min(settings.max_texts, settings.max_queue_texts)  # the queue never accepts more
-        self._service = TranslationService(self._gate, self.metrics, self._most_texts, lambda: self._registry.catalog)
+        self._service = TranslationService(
+            self._gate, self.metrics, self._most_texts, lambda: self._registry.catalog, self._pool
+        )
         self._health = Health()
         self._serving, self._lag = False, LagMonitor()
         self.metrics.ready.set_function(self._is_serving)
@@ -157,6 +163,7 @@ class Server:
                 settings,
                 self._registry,
                 self._reloader,
+                self._pool,
                 self._gate,
                 interceptors,
                 self._connections.grpc,
@@ -203,7 +210,7 @@ class Server:
         limits = call_limits(self._settings)
         calls = CallInterceptor(self.metrics, self._tracer, self._security.admit, limits, self._gate.leave)
         interceptors = [calls, *self._security.interceptors(defaults_of=self._registry.defaults_of)]
-        shedder = LoadShedder(self._gate, self._engines)
+        shedder = LoadShedder(self._gate, self._engines, any_cold=lambda: not self._registry.all_loaded)
         server = grpc_server(
             self._settings, interceptors, self._settings.max_message_bytes, self._connections.grpc, shedder
         )
@@ -216,7 +223,9 @@ class Server:
         return server
 
     def _engines(self) -> list[Engine]:
-        return [entry.model.translator.engine for entry in self._registry.catalog.entries]
+        """Return the engines of all loaded models."""
+        models = (entry.model for entry in self._registry.catalog.entries)
+        return [model.translator.engine for model in models if model.is_loaded]
 
     async def _load(self, folders: Sequence[Path]) -> bool:
         """Load all models. Returns False if a signal came first."""
@@ -236,6 +245,7 @@ class Server:
         return work.done()
 
     def _open(self) -> None:
+        gc.freeze()  # the manifests of many models make a full collection slow, and are not garbage
         self._gate.open()
         self._set_serving(True)
         try:
@@ -259,6 +269,7 @@ class Server:
                     self.has_stuck_thread = True  # an orderly exit would wait for it
                     return 1
                 self._set_serving(True)
+            self._update_failures()
             try:
                 async with asyncio.timeout(HEALTH_INTERVAL):
                     await self._stopping.wait()
@@ -294,12 +305,13 @@ class Server:
         if self._http is not None:
             self._http.stop(ABORT_SECONDS)
         self._reloader.close()
+        self._pool.close()
         self._supervisor.fail_all()
         await self._registry.stop()
         await self._registry.wait_until_idle(ABORT_SECONDS)
         await self._gate.wait_until_quiet(LATE_CALL_SECONDS)
         await self._stop_ports(server)
-        self.has_stuck_thread = self.has_stuck_thread or self._reloader.busy or any_worker_alive()
+        self.has_stuck_thread = self.has_stuck_thread or self._reloader.busy or self._pool.busy or any_worker_alive()
         await self._tracer.close()
         event(logger, logging.INFO, "stopped")
 
@@ -308,7 +320,18 @@ class Server:
         self._update_health()
 
     def _update_health(self) -> None:
+        """Set the status of all names. A model that could not be loaded a short time ago does not serve."""
+        failed = [label for label in self._failed for label in (label, label.rpartition("/")[0])]
         self._health.set_status(self._names, SERVING if self._serving else NOT_SERVING)
+        if failed and self._serving:
+            self._health.change_status(model_services(failed), NOT_SERVING)
+
+    def _update_failures(self) -> None:
+        """Update the status of models that could not be loaded, and of those that may be tried again."""
+        failed = self._pool.failed
+        if failed != self._failed:
+            self._failed = failed
+            self._update_health()
 
     def _is_serving(self) -> bool:
         """Return whether the server serves and its event loop runs. Safe for any thread."""
@@ -370,11 +393,7 @@ def _ready_line(
     catalog: Catalog[ServedModel], settings: Settings, port: int, metrics_port: int, http_port: int = 0
 ) -> str:
     """Return the line that reports what is served where, with a command to try it."""
-    models = ", ".join(
-        f"{entry.label} ({entry.model.translator.precision}, "
-        f"{entry.model.translator.provider.removesuffix('ExecutionProvider')})"
-        for entry in catalog.entries
-    )
+    models = _shown_models(catalog.entries)
     host = {"0.0.0.0": "127.0.0.1", "::": "::1"}.get(settings.host, settings.host)  # a wildcard cannot be called
     scheme = "https" if settings.tls_certificate else "http"
     http = f", HTTP APIs on {scheme}://{_address(settings.http_host, http_port)}" if http_port else ""
@@ -387,6 +406,18 @@ def _ready_line(
         f"{_address(settings.metrics_host, metrics_port)}{http} - "
         f'try: echo "Tom lives in Boston." | {_command()} translate --server {_address(host, port)}{options}'
     )
+
+
+def _shown_models(entries: Sequence[Entry[ServedModel]]) -> str:
+    """Return the loaded models with precision and provider, and the number of those that are loaded when needed."""
+    shown = [
+        f"{entry.label} ({entry.model.translator.precision}, "
+        f"{entry.model.translator.provider.removesuffix('ExecutionProvider')})"
+        for entry in entries
+        if entry.model.is_loaded
+    ]
+    cold = len(entries) - len(shown)
+    return ", ".join([*shown, *([f"{cold} models that are loaded for their first request"] if cold else [])])
 
 
 def _model_options(entries: Sequence[Entry[ServedModel]]) -> str:

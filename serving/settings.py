@@ -96,13 +96,25 @@ class Settings(BaseModel):
     )
     pivot_language: str | None = Field(
         "en",
-        description="Language through which a pair is translated that no model translates: with models from German to "
-        "English and from English to French, German to French. none: such pairs are refused.",
+        description="Languages through which a pair is translated that no model translates, separated by commas: with "
+        "models from German to English and from English to French, German to French. Of several routes, one without a "
+        "model for non-commercial use only is taken, then the one with the best published scores, then the one whose "
+        "language is named first. any: all languages. none: such pairs are refused.",
     )
     preferred_models: tuple[str, ...] = Field(
         (),
         description="Names of the models that are taken where several translate a pair, separated by commas, the most "
         "preferred first. Unset: a request must name one of them.",
+    )
+    model_memory: Positive | None = Field(
+        None,
+        description="Memory of all loaded models, in MiB. Models are then loaded for their first request, and the "
+        "least recently used are unloaded for others. Unset: all models are loaded at the start and stay.",
+    )
+    pinned_models: tuple[str, ...] = Field(
+        (),
+        description="Names of the models that are loaded at the start and stay loaded, separated by commas; needs "
+        "model_memory. Unset: none.",
     )
     max_queue_texts: Positive = Field(
         LIMITS.max_queue_texts,
@@ -241,6 +253,8 @@ class Settings(BaseModel):
 
     @model_validator(mode="after")
     def _consistent(self) -> Self:
+        if self.pinned_models and self.model_memory is None:
+            raise ValueError("pinned_models needs model_memory: without it all models stay loaded")
         if self.failpoints and not self.testing:
             raise ValueError("failpoints are for tests alone: unset failpoints, or set testing")
         if (self.tls_certificate is None) != (self.tls_key is None):
@@ -259,18 +273,32 @@ class Settings(BaseModel):
         return self
 
     @field_validator(
-        "models", "preferred_models", "tls_client_names", "http_apis", "http_cors", "http_hosts", mode="before"
+        "models",
+        "preferred_models",
+        "pinned_models",
+        "tls_client_names",
+        "http_apis",
+        "http_cors",
+        "http_hosts",
+        mode="before",
     )
     @classmethod
     def _comma_separated(cls, value: Any) -> Any:
-        return [part.strip() for part in value.split(",") if part.strip()] if isinstance(value, str) else value
+        return _parts(value) if isinstance(value, str) else value
 
     @field_validator("pivot_language", mode="before")
     @classmethod
     def _pivot_language(cls, value: Any) -> Any:
-        if isinstance(value, str) and not LANGUAGE_TAG.fullmatch(value):
-            raise ValueError("must be a language tag such as en, or none")
-        return None if value == "none" else value
+        if value == "none":
+            return None
+        if isinstance(value, str) and not all(map(LANGUAGE_TAG.fullmatch, _parts(value))):
+            raise ValueError("must be language tags such as en, any, or none")
+        return value
+
+    @property
+    def pivots(self) -> tuple[str, ...]:
+        """The languages of pivot_language."""
+        return tuple(_parts(self.pivot_language or ""))
 
     def engine_limits(self) -> EngineLimits:
         return EngineLimits(
@@ -280,6 +308,11 @@ class Settings(BaseModel):
             max_rows=self.max_rows,
             max_batch_tokens=self.max_batch_tokens,
         )
+
+
+def _parts(value: str) -> list[str]:
+    """Return the parts of a value that commas separate."""
+    return [part.strip() for part in value.split(",") if part.strip()]
 
 
 @dataclass(frozen=True, slots=True)

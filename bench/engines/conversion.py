@@ -9,7 +9,7 @@ import numpy as np
 import onnx
 
 from lingon.bundle import names
-from lingon.bundle.store import Bundle
+from lingon.bundle.store import Bundle, FileContent
 from lingon.errors import BundleError
 from lingon.serving.runtime.shortlist import Shortlist
 
@@ -237,7 +237,7 @@ class Graph:
         return len({name.split(".")[1] for name in self.weights if name.startswith(f"{side}.")})
 
 
-def _values(tensor: onnx.TensorProto, files: dict[str, bytes]) -> np.ndarray:
+def _values(tensor: onnx.TensorProto, files: dict[str, FileContent]) -> np.ndarray:
     location: dict[str, Any] = {entry.key: entry.value for entry in tensor.external_data}
     dtype, count = onnx.helper.tensor_dtype_to_np_dtype(tensor.data_type), int(np.prod(tensor.dims))
     flat = np.frombuffer(files[location["location"]], dtype, count, int(location["offset"]))

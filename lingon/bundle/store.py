@@ -27,11 +27,13 @@ from typing import TypeVar
 from lingon.bundle.manifest import Manifest
 from lingon.bundle.names import MANIFEST, WEIGHTS
 from lingon.errors import BundleError, DamagedBundle, SettingsError, first_of
-from lingon.files import publish_folder, read_plain_file, read_setting_text
+from lingon.files import map_plain_file, publish_folder, read_plain_file, read_setting_text
 from lingon.text import Tokenizer
 
 FileContent = bytes | mmap
 """Of a file. One that is mapped into memory takes none until it is read."""
+
+Content = TypeVar("Content", bytes, FileContent)
 
 
 @contextmanager
@@ -104,21 +106,49 @@ class Bundle:
 
     def read(self, name: str) -> bytes:
         """Return the bytes of a file, whose checksum is verified on these bytes. Raises DamagedBundle."""
+        return self._verified(name, read_plain_file)
+
+    def map(self, name: str) -> FileContent:
+        """Return the content of a file mapped into memory, see `read`.
+
+        The checksum is verified when this is called. The file must not change while the mapping is in use. A file that
+        gets shorter ends the process (SIGBUS). Published bundles never change.
+        """
+        return self._verified(name, map_plain_file)
+
+    def _verified(self, name: str, read: Callable[[Path, str, int], Content]) -> Content:
+        """Return the content of a listed file after its checksum was verified. Raises DamagedBundle."""
         path = self.folder / name
         if name not in self.manifest.checksums:
             raise DamagedBundle(f"{path}: the manifest does not list it")
-        content = _read(self.folder, name)
+        content = _read(self.folder, name, read)
         if hashlib.sha256(content).hexdigest() != self.manifest.checksums[name]:
             raise DamagedBundle(f"{path}: was altered (its SHA-256 is not the one in {MANIFEST})")
         return content
 
-    def graphs(self, precision: str, *names: str) -> tuple[dict[str, bytes], dict[str, bytes]]:
-        """Return the graph files of these names in a precision, and the weight files that they read; both by name."""
+    def size(self, name: str) -> int:
+        """Return the number of bytes of a file. Raises DamagedBundle if it is missing."""
+        try:
+            return (self.folder / name).lstat().st_size
+        except OSError as error:
+            raise DamagedBundle(f"{self.folder / name}: {error.strerror}") from None
+
+    def graphs(
+        self, precision: str, *names: str, mapped: bool = False
+    ) -> tuple[dict[str, bytes], dict[str, FileContent]]:
+        """Return the graph files of these names in a precision, and the weight files that they read; both by name.
+
+        mapped: whether the weight files are mapped into memory, see `map`
+        """
         if precision not in self.manifest.precisions:
             known = ", ".join(self.manifest.precisions)
             raise BundleError(f"{self.folder}: has no precision {precision!r}; it has {known}")
         graphs = {name: self.read(f"{precision}/{name}") for name in names}
-        return graphs, {name: self.read(f"{WEIGHTS}/{name}") for name in self.manifest.precisions[precision].weights}
+        weights: dict[str, FileContent] = {}
+        for name in self.manifest.precisions[precision].weights:
+            path = f"{WEIGHTS}/{name}"
+            weights[name] = self.map(path) if mapped else self.read(path)
+        return graphs, weights
 
     def tokenizer_files(self) -> list[bytes]:
         """Return the sentencepiece models: one for both languages, or those of source and target."""
@@ -133,6 +163,12 @@ class Bundle:
 
     def verify(self) -> None:
         """Read every file once. Raises DamagedBundle for the first that is not listed, missing or altered."""
+        self.check_listed()
+        for name in self.manifest.checksums:
+            self.read(name)
+
+    def check_listed(self) -> None:
+        """Read the names of all files. Raises DamagedBundle for the first that is not listed, a link or missing."""
         for path in sorted(self.folder.rglob("*")):
             name = path.relative_to(self.folder).as_posix()
             if path.is_symlink():
@@ -140,7 +176,7 @@ class Bundle:
             if not path.is_dir() and name != MANIFEST and name not in self.manifest.checksums:
                 raise DamagedBundle(f"{path}: the manifest does not list it")
         for name in self.manifest.checksums:
-            self.read(name)
+            self.size(name)
 
 
 MODELS_FOLDER = "LINGON_MODELS_FOLDER"  # variable with the folder that has the models of this machine
@@ -301,11 +337,11 @@ def _has_manifest(folder: Path) -> bool:
     return os.path.lexists(folder / MANIFEST)
 
 
-def _read(folder: Path, name: str) -> bytes:
-    """Return the bytes of a regular file of a bundle within MAX_FILE_BYTES. Raises DamagedBundle."""
+def _read(folder: Path, name: str, read: Callable[[Path, str, int], Content] = read_plain_file) -> Content:
+    """Return the content of a regular file of a bundle within MAX_FILE_BYTES. Raises DamagedBundle."""
     most = next(most for begin, most in MAX_FILE_BYTES.items() if name.startswith(begin))
     try:
-        return read_plain_file(folder, name, most)
+        return read(folder, name, most)
     except OSError as error:
         raise DamagedBundle(f"{folder / name}: {error.strerror}") from None
 

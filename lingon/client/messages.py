@@ -335,6 +335,7 @@ def model_infos(response: pb.ListModelsResponse) -> list[ModelInfo]:
             has_confidence=model.has_confidence,
             source_languages=tuple(model.source_language_codes),
             target_languages=tuple(model.target_language_codes),
+            loaded=model.loaded,
         )
         for model in response.models
     ]

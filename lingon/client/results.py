@@ -258,6 +258,7 @@ class ModelInfo:
     beam_size, num_hypotheses, length_penalty, shortlist: defaults of the options
     source_language, target_language: "mul" for several
     source_languages, target_languages: those of a model of several languages, empty for a model of one pair
+    loaded: whether it is in memory; another one is loaded for its first request
     """
 
     name: str
@@ -278,6 +279,7 @@ class ModelInfo:
     has_confidence: bool = False
     source_languages: tuple[str, ...] = ()
     target_languages: tuple[str, ...] = ()
+    loaded: bool = False
 
 
 Letter = tuple[str, int, int]

@@ -76,7 +76,7 @@ class Pieces:
                 value = bytes([bytes_of[token]])
                 texts.append(b" " if value.isspace() else value)
             else:
-                texts.append(_SPACES.sub(" ", piece.replace("\u2581", " ")).encode())
+                texts.append(_with_plain_spaces(piece.replace("\u2581", " ")).encode())
         return cls(texts, bytes_of)
 
     def beginning_with(self, begin: bytes) -> list[int]:
@@ -96,6 +96,11 @@ class Pieces:
                 break
             index = self._joined.find(part, self._begins[token + 1])
         return found
+
+
+def _with_plain_spaces(text: str) -> str:
+    """Return a text with any white space as one space. Most pieces have no other, which is seen sooner than changed."""
+    return text if text.isprintable() and "  " not in text else _SPACES.sub(" ", text)
 
 
 class Utf8State(NamedTuple):

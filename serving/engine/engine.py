@@ -48,16 +48,19 @@ class Engine:
             for number, worker in enumerate(self._workers)
         ]
 
-    def start(self) -> None:
-        """Warm up and accept jobs."""
-        self.warm()
+    def start(self, *, scorer: bool = True) -> None:
+        """Warm up and accept jobs; scorer: whether to warm up the scorer too."""
+        self.warm(scorer=scorer)
         with _threads_lock:
             _threads.update(dict.fromkeys(self._threads, self.scheduler))
         for thread in self._threads:
             thread.start()
 
-    def warm(self) -> None:
-        """Run every graph once, so that memory and threads are ready for the first request."""
+    def warm(self, *, scorer: bool = True) -> None:
+        """Run every graph once, so that memory and threads are ready for the first request.
+
+        scorer: whether to run that too
+        """
         ids, lengths = np.array([[EOS, EOS]]), np.array([2])
         encoded = self._runner.encode(ids, lengths)
         width = width_for(2)
@@ -69,7 +72,8 @@ class Engine:
                 buffers.place(0, encoded, 0, piece_ids)
                 buffers.token_ids[:] = EOS
                 buffers.step(1, logits=not shortlist)
-        self._runner.score(ids, lengths, ids, lengths)
+        if scorer:
+            self._runner.score(ids, lengths, ids, lengths)
 
     @property
     def attention(self) -> Mapping[AttentionKind, AttentionSize]:

@@ -6,13 +6,15 @@ from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Generic, TypeVar
 
-from lingon.bundle.manifest import Languages, Manifest, shown_languages
+from lingon.bundle.manifest import Languages, Manifest, Origin, shown_languages
 from lingon.errors import InvalidRequest, SettingsError, UnknownModel
 from lingon.language_tags import canonical, distance, is_one_language, primary
+from lingon.serving.models.routes import best_route
 
 Model = TypeVar("Model")
 MAX_CACHED = 1000  # selections in the cache
 FIELDS = "source_language_code", "target_language_code"
+ANY = "any"  # in place of pivot languages: every language that models translate into and from
 
 
 @dataclass(frozen=True, slots=True)
@@ -20,6 +22,7 @@ class Entry(Generic[Model]):
     """A served model with its name, version and languages in the form of the bundle's manifest.
 
     languages: None for a model of one pair; otherwise source and target stand for all of them
+    origin: what the publisher of an imported model says of it
     """
 
     name: str
@@ -28,12 +31,13 @@ class Entry(Generic[Model]):
     target: str
     model: Model
     languages: Languages | None = None
+    origin: Origin | None = None
 
     @classmethod
     def of(cls, manifest: Manifest, model: Model) -> Entry[Model]:
         """Return the entry of a model with this manifest."""
         pair = manifest.source_language, manifest.target_language
-        return cls(manifest.name, manifest.version, *pair, model, manifest.languages)
+        return cls(manifest.name, manifest.version, *pair, model, manifest.languages, manifest.origin)
 
     @property
     def label(self) -> str:
@@ -70,13 +74,17 @@ _Fit = tuple[Entry[Model], tuple[str, str]]
 class Catalog(Generic[Model]):
     """The served models."""
 
-    def __init__(self, entries: Sequence[Entry[Model]], pivot: str = "", preferred: Sequence[str] = ()) -> None:
-        """pivot: language for pairs without a model; empty to refuse such pairs.
+    def __init__(
+        self, entries: Sequence[Entry[Model]], pivots: Sequence[str] = (), preferred: Sequence[str] = ()
+    ) -> None:
+        """pivots: languages for pairs without a model, or ANY; empty to refuse such pairs.
 
         preferred: names of the models to select where several fit, the most preferred first
         """
-        self.entries, self.pivot, self._preferred = tuple(entries), pivot, tuple(preferred)
+        self.entries, self._pivots, self._preferred = tuple(entries), tuple(pivots), tuple(preferred)
+        self.pivots = _languages_between(entries) if ANY in pivots else tuple(pivots)
         self._found: dict[tuple[str, str, str], Selected[Model]] = {}
+        self._routes: dict[tuple[str, str], tuple[Selected[Model], ...]] = {}
         labels = [entry.label for entry in entries]
         for label in labels:
             if labels.count(label) > 1:
@@ -97,14 +105,17 @@ class Catalog(Generic[Model]):
 
     def replaced(self, entries: Sequence[Entry[Model]]) -> Catalog[Model]:
         """Return a catalog of other models with the same settings."""
-        return Catalog(entries, self.pivot, self._preferred)
+        return Catalog(entries, self._pivots, self._preferred)
 
     def route(self, model: str, source: str, target: str) -> tuple[Selected[Model], ...]:
-        """Return the model of a request, as `find`, or for a pair without a model those into and out of the pivot."""
+        """Return the model of a request, as `find`, or for a pair without a model those into and out of a pivot.
+
+        Of several routes it is the best one, see lingon.serving.models.routes.
+        """
         try:
             return (self.find(model, source, target),)
         except UnknownModel:
-            found = () if model else self._through_pivot(source, target)
+            found = () if model else self._through_pivots(source, target)
             if not found:
                 raise
             return found
@@ -115,23 +126,49 @@ class Catalog(Generic[Model]):
         return {tag: primary(canonical(tag, "the bundle's language")) for tag in tags}
 
     def sources_of(self, target: str) -> list[str]:
-        """Return the languages that are translated into this one, also through the pivot."""
-        found = self._sources_of(target)
-        if self.pivot and any(_best(self.pivot, [tag]) for tag in found):
-            found += [tag for tag in self._sources_of(self.pivot) if not is_one_language(tag, target)]
+        """Return the languages that are translated into this one, also through a pivot."""
+        direct = self._sources_of(target)
+        found = list(direct)
+        for pivot in self.pivots:
+            if any(_best(pivot, [tag]) for tag in direct):
+                found += [tag for tag in self._sources_of(pivot) if not is_one_language(tag, target)]
         return list(dict.fromkeys(found))
 
     def _sources_of(self, target: str) -> list[str]:
         return [tag for entry in self.entries if _best(target, entry.sides[1]) for tag in entry.sides[0]]
 
-    def _through_pivot(self, source: str, target: str) -> tuple[Selected[Model], ...]:
-        """Return the two models, or none if one is missing or several fit."""
-        if not (self.pivot and source and target) or is_one_language(source, target):
+    def _through_pivots(self, source: str, target: str) -> tuple[Selected[Model], ...]:
+        """Return the two models of the best route, or none without one."""
+        if not (source and target) or is_one_language(source, target):
             return ()
-        try:
-            return self.find("", source, self.pivot), self.find("", self.pivot, target)
-        except (UnknownModel, InvalidRequest):
+        if (source, target) not in self._routes:
+            if len(self._routes) >= MAX_CACHED:
+                self._routes.clear()
+            self._routes[source, target] = self._best_route(source, target)
+        return self._routes[source, target]
+
+    def _best_route(self, source: str, target: str) -> tuple[Selected[Model], ...]:
+        routes = [
+            (first, second)
+            for pivot in self.pivots
+            if not is_one_language(source, pivot) and not is_one_language(pivot, target)
+            for first in self._fitting(source, pivot)
+            for second in self._fitting(pivot, target)
+        ]
+        if not routes:
             return ()
+        best = routes[best_route([[entry.origin for entry, _ in route] for route in routes])]
+        return tuple(Selected(entry.model, *pair) for entry, pair in best)
+
+    def _fitting(self, source: str, target: str) -> list[_Fit[Model]]:
+        """Return the models that translate a pair, only the preferred one if there is one."""
+        closest = [fit for fit in _closest(self._highest(), source, target) if all(fit[1])]
+        return self._preferred_of(closest) or closest
+
+    def _preferred_of(self, fits: Sequence[_Fit[Model]]) -> list[_Fit[Model]]:
+        """Return the most preferred of several models that fit, or none if no preferred one does."""
+        found = ([fit for fit in fits if fit[0].name == name] for name in self._preferred)
+        return next(filter(None, found), [])
 
     def _find(self, model: str, source: str, target: str) -> Selected[Model]:
         named = self._named(model) if model else self._highest()
@@ -153,9 +190,8 @@ class Catalog(Generic[Model]):
 
     def _most_preferred(self, closest: Sequence[_Fit[Model]]) -> list[_Fit[Model]]:
         """Return the preferred one of several models that fit. Raises InvalidRequest."""
-        for name in self._preferred:
-            if found := [(entry, pair) for entry, pair in closest if entry.name == name]:
-                return found
+        if preferred := self._preferred_of(closest):
+            return preferred
         labels = ", ".join(entry.label for entry, _ in closest)
         more = "give both languages or " if len({pair for _, pair in closest}) > 1 else ""
         raise InvalidRequest("model", f"several models fit; {more}name one of {labels}")
@@ -176,6 +212,13 @@ class Catalog(Generic[Model]):
         for entry in sorted(self.entries, key=lambda entry: entry.version):
             best[entry.name] = entry
         return list(best.values())
+
+
+def _languages_between(entries: Sequence[Entry[Model]]) -> tuple[str, ...]:
+    """Return the languages that one model translates into and another one from, English first."""
+    targets = {tag: entry for entry in entries for tag in entry.sides[1]}
+    both = {tag for entry in entries for tag in entry.sides[0] if tag in targets}
+    return tuple(sorted(both, key=lambda tag: (primary(tag) != "en", tag)))
 
 
 def _closest(entries: Sequence[Entry[Model]], source: str, target: str) -> list[_Fit[Model]]:

@@ -17,10 +17,11 @@ from typing import TypeAlias
 
 from lingon.bundle.golden import Golden, GoldenLink, alignment_links
 from lingon.bundle.manifest import PASSED, poor_quality
-from lingon.bundle.names import GOLDEN
+from lingon.bundle.names import GOLDEN, OUTPUT_ROWS, WEIGHTS
 from lingon.bundle.store import Bundle, bundles_below, is_bundle, use_highest_whole
 from lingon.errors import BundleError, DeviceError, SettingsError
 from lingon.machine import MAX_DEFAULT_ENGINES, usable_cores
+from lingon.serving.decoding.rules import Vocabulary
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.scheduler import Observer
@@ -37,10 +38,10 @@ from lingon.serving.runtime.failpoints import Failpoints, FaultyRunner
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.runner import Runner
 from lingon.serving.runtime.sessions import GraphLoadError, as_graph_load_error
-from lingon.serving.runtime.validation import check_bundle
+from lingon.serving.runtime.validation import check_scorer, check_search, checked_tokenizer
 from lingon.serving.threads import run_at_low_priority
 from lingon.serving.translation.options import WHOLE
-from lingon.serving.translation.translator import Translator
+from lingon.serving.translation.translator import Translator, describe
 from lingon.translation.v1 import translation_pb2 as pb
 
 
@@ -54,18 +55,30 @@ def threads_per_engine(engines: int) -> int:
     return max(usable_cores() // engines, 1)
 
 
+SESSION_BYTES = 8 << 20  # bytes; of the sessions, tables and states of a small model beside its files
 EXACT = "fp32"
 MAX_DIFFERENT = 0.25  # share of the golden sentences, or links; a broken model translates or aligns all differently
 MAX_WEIGHT_DIFFERENCE = 0.05  # difference of the weights of a link; other processors and GPUs sum in another order
 
 
-def check_golden(bundle: Bundle, runner: Runner, precision: str, workers: int = 1) -> None:
+def check_golden(
+    bundle: Bundle,
+    runner: Runner,
+    precision: str,
+    workers: int = 1,
+    translator: Translator | None = None,
+    *,
+    with_alignments: bool = True,
+) -> None:
     """Translate the golden sentences of a bundle. Raises BundleError if a translation fails or differs.
 
     At most MAX_DIFFERENT of the links of the alignments may differ. A bundle may have no golden sentences. Precisions
     for GPUs have no golden translations, because results differ between GPUs. At most MAX_DIFFERENT of their
     translations may differ from those of EXACT. If no GPU was available at the export, this is the first check of such
     a precision.
+
+    translator: of the bundle, if there is one; its engine is not used
+    with_alignments: whether the alignments are checked too, which needs the scorer
     """
     golden = golden_of(bundle)
     expected = golden.translations.get(precision, golden.translations.get(EXACT)) if golden else None
@@ -73,10 +86,10 @@ def check_golden(bundle: Bundle, runner: Runner, precision: str, workers: int = 
         event(logging.getLogger(__name__), logging.INFO, "no golden sentences", model=bundle.label, precision=precision)
         return
     alignments = golden.alignments.get(precision, golden.alignments.get(EXACT, ()))
-    aligned = bool(alignments and bundle.manifest.alignment.heads)
+    aligned = bool(with_alignments and alignments and bundle.manifest.alignment.heads)
     options = pb.DecodingOptions(return_alignment=aligned)
     with as_graph_load_error(f"{bundle.folder / GOLDEN}: the sentences cannot be translated in {precision}"):
-        found = translate(bundle, runner, golden.sentences, options, golden.languages, workers)
+        found = translate(bundle, runner, golden.sentences, options, golden.languages, workers, translator)
     pairs = enumerate(zip(found, expected, strict=True), 1)
     different = [index for index, (one, text) in pairs if one.status.code or one.hypotheses[0].text != text]
     if precision in golden.translations and different:
@@ -141,19 +154,24 @@ def translate(
     options: pb.DecodingOptions,
     pairs: Sequence[tuple[str, str]] = (),
     workers: int = 1,
+    translator: Translator | None = None,
 ) -> list[pb.TextResult]:
     """Translate sentences in one batch, unsplit, with the bundle's default options where `options` sets none.
 
     pairs: the pair of each sentence, for a bundle of several languages; raises BundleError for a missing one
+    translator: of the bundle, if there is one; its engine is not used
 
     A separate engine translates them, so that the metrics of the model do not count these sentences.
     """
     limits = EngineLimits()
     engine = Engine(runner, limits, workers=workers)
-    engine.start()
+    engine.start(scorer=False)
     try:
         shortlist = bundle.manifest.defaults.shortlist if runner.shortlist else None
-        translator = Translator(bundle, engine, limits, shortlist=shortlist)
+        if translator is None:
+            translator = Translator(bundle, engine, limits, shortlist=shortlist)
+        else:
+            translator = translator.with_engine(engine, limits, shortlist)
         work = _translate(translator, sentences, options, pairs)
         with ThreadPoolExecutor(1) as thread:  # the calling thread may already run an event loop
             return thread.submit(asyncio.run, work).result()
@@ -194,6 +212,9 @@ class LoadOptions:
     failpoints: faults to inject, for tests
     golden: whether to check the golden sentences first, see lingon.serving.models.loading
     low_priority: whether to load at low priority, because other models are served meanwhile
+    on_demand: whether a request waits for the load. Weights are mapped, and only the files that are used are verified.
+        The scorer is loaded and checked later, by `complete` of the translator, which raises as `load_translator`
+    proven: whether this process has loaded and checked the same bytes before. They are verified, loaded and warmed up
     on_phase: called with one of lingon.serving.observability.metrics.PHASES when it begins
     """
 
@@ -208,11 +229,43 @@ class LoadOptions:
     failpoints: Failpoints | None = None
     golden: bool = False
     low_priority: bool = False
+    on_demand: bool = False
+    proven: bool = False
     on_phase: Callable[[str], None] = lambda phase: None
 
 
 LoadFunction: TypeAlias = Callable[[Bundle, LoadOptions], Translator]
 """Loads a bundle. Tests replace `load_translator` by another one."""
+
+
+@dataclass(frozen=True, slots=True)
+class Listing:
+    """What is known of a model before it is loaded.
+
+    memory_bytes: memory that it takes while it is loaded and idle: its files, mapped or read, and its sessions
+    """
+
+    description: pb.Model
+    memory_bytes: int
+
+
+def list_bundle(bundle: Bundle, options: LoadOptions) -> Listing:
+    """Return what a server shows of a model that it has not loaded. Of the files only the sizes are read.
+
+    Raises DamagedBundle if a file is missing, and DeviceError as `load_translator`.
+    """
+    choice = choose_device(bundle, options.device, options.precision)
+    shortlist = f"{choice.precision}/{OUTPUT_ROWS}" in bundle.manifest.checksums
+    default = bundle.manifest.defaults.shortlist if options.shortlist is None else options.shortlist
+    described = describe(bundle.manifest, choice.precision, choice.provider, default if shortlist else None)
+    return Listing(described, loaded_bytes(bundle, choice.precision))
+
+
+def loaded_bytes(bundle: Bundle, precision: str) -> int:
+    """Return about the bytes of memory that a loaded model takes while it is idle."""
+    read = [name for name in bundle.manifest.checksums if name.startswith(f"{precision}/")]
+    read += [f"{WEIGHTS}/{name}" for name in bundle.manifest.precisions[precision].weights]
+    return SESSION_BYTES + sum(map(bundle.size, read))
 
 
 def model_folders(paths: Iterable[Path]) -> list[Path]:
@@ -241,7 +294,7 @@ def load_translator(bundle: Bundle, options: LoadOptions) -> Translator:
     if poor := poor_quality(bundle.manifest.measured_bleu()):
         event(logger, logging.WARNING, poor, model=bundle.label)
     options.on_phase("checksums")
-    run_at_low_priority(bundle.verify, options.low_priority)
+    run_at_low_priority(bundle.check_listed if options.on_demand else bundle.verify, options.low_priority)
     engines = _engine_count(options, choice)
     threads, shared_threads = _session_threads(engines, options.threads)
     _warn_if_too_many(bundle, engines, options.threads)
@@ -253,20 +306,21 @@ def load_translator(bundle: Bundle, options: LoadOptions) -> Translator:
         shared_threads=shared_threads,
         low_priority=options.low_priority,
         cuda_graphs=options.cuda_graphs,
+        on_demand=options.on_demand,
     )
-    choice, runner = _load(load, bundle, choice, options)
+    with ThreadPoolExecutor(1) as thread:  # on another core, because ONNX Runtime does not hold the lock of Python
+        reading = thread.submit(run_at_low_priority, partial(_read_vocabulary, bundle), options.low_priority)
+        choice, runner = _load(load, bundle, choice, options)
+        vocabulary = reading.result()
     options.on_phase("checks")
-    check_bundle(bundle, choice.precision, runner)
-    if options.golden:
-        options.on_phase("golden_sentences")
-        check = partial(check_golden, bundle, runner, choice.precision, workers=engines)
-        run_at_low_priority(check, options.low_priority)
-    options.on_phase("warm_up")
-    faulty = FaultyRunner(runner, options.failpoints) if options.failpoints else runner
-    engine = Engine(faulty, options.limits, options.observer, workers=engines)
+    if not options.proven:
+        run_at_low_priority(partial(check_search, bundle, choice.precision, runner), options.low_priority)
     if options.shortlist and runner.shortlist is None:
         raise SettingsError(f"shortlist: {bundle.label} has none for {choice.precision}")
     default = bundle.manifest.defaults.shortlist if options.shortlist is None else options.shortlist
+    faulty = FaultyRunner(runner, options.failpoints) if options.failpoints else runner
+    engine = Engine(faulty, options.limits, options.observer, workers=engines)
+    complete = partial(_complete, bundle, choice.precision, runner, options)
     translator = Translator(
         bundle,
         engine,
@@ -275,9 +329,50 @@ def load_translator(bundle: Bundle, options: LoadOptions) -> Translator:
         provider=choice.provider,
         graph_bytes=runner.graph_bytes,
         shortlist=default if runner.shortlist else None,
+        vocabulary=vocabulary,
+        complete=complete,
     )
-    engine.start()  # last, because a failure above must leave no thread that keeps the model in memory
+    if not options.on_demand:
+        complete()
+    if options.golden and not options.proven:
+        options.on_phase("golden_sentences")
+        check = partial(
+            check_golden,
+            bundle,
+            runner,
+            choice.precision,
+            workers=engines,
+            translator=translator,
+            with_alignments=not options.on_demand,
+        )
+        run_at_low_priority(check, options.low_priority)
+    options.on_phase("warm_up")
+    engine.start(
+        scorer=not options.on_demand
+    )  # last, because a failure above must leave no thread that keeps the model in memory
     return translator
+
+
+def _read_vocabulary(bundle: Bundle) -> Vocabulary:
+    return Vocabulary(checked_tokenizer(bundle))
+
+
+def _complete(bundle: Bundle, precision: str, runner: OnnxRunner, options: LoadOptions) -> None:
+    """Load the scorer and check it, unless the process has checked the same bytes before."""
+    _ = runner.scorer  # made here, because the threads of a session keep the priority of the thread that makes it
+    if not options.proven:
+        run_at_low_priority(partial(_check_late, bundle, precision, runner, options), options.low_priority)
+    if options.on_demand:
+        runner.release_pages()
+
+
+def _check_late(bundle: Bundle, precision: str, runner: OnnxRunner, options: LoadOptions) -> None:
+    """Check the scorer and, after a load on demand, the alignments of the golden sentences, which need it."""
+    check_scorer(bundle, precision, runner)
+    if options.on_demand:
+        runner.free_memory()  # of the largest run of the scorer
+        if options.golden and bundle.manifest.alignment.heads:
+            check_golden(bundle, runner, precision)
 
 
 def _engine_count(options: LoadOptions, choice: DeviceChoice) -> int:

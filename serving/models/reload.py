@@ -27,6 +27,7 @@ from lingon.files import is_link_loop
 from lingon.language_tags import canonical
 from lingon.serving.models.catalog import Catalog, Entry
 from lingon.serving.models.memory import release_memory
+from lingon.serving.models.pool import ModelPool
 from lingon.serving.models.registry import ModelRegistry, ServedModel
 from lingon.serving.observability.logs import event, fault
 from lingon.serving.observability.metrics import Metrics
@@ -70,11 +71,16 @@ class ModelReloader:
     """
 
     def __init__(
-        self, registry: ModelRegistry, metrics: Metrics, roots: Sequence[Path], on_published: Callable[[], None]
+        self,
+        registry: ModelRegistry,
+        pool: ModelPool,
+        metrics: Metrics,
+        roots: Sequence[Path],
+        on_published: Callable[[], None],
     ) -> None:
         """roots: folders that bundles must be in; on_published: called after the served models changed."""
         self.loading: Manifest | None = None  # manifest of the bundle that is being loaded
-        self._registry, self._metrics, self._roots = registry, metrics, tuple(roots)
+        self._registry, self._pool, self._metrics, self._roots = registry, pool, metrics, tuple(roots)
         self._on_published = on_published
         self._running: asyncio.Task[Any] | None = None
         self._retired: list[object] = []  # models kept until the change ends, so that a thread frees their memory
@@ -166,7 +172,7 @@ class ModelReloader:
 
     async def _loaded(self, path: str, *, swaps: bool) -> Entry[ServedModel]:
         """Load the bundle at a path, check it and warm it up, but do not publish it."""
-        loading = run_in_thread(partial(self._prepare, path, swaps=swaps), "loading")
+        loading = asyncio.ensure_future(self._prepare(path, swaps=swaps))
         try:
             while not (await asyncio.wait({loading}, timeout=LOADING_LOG_INTERVAL))[0]:
                 event(logger, logging.WARNING, "a model is still being loaded", path=path[:MAX_PATH])
@@ -178,11 +184,20 @@ class ModelReloader:
             raise Draining("the server is shutting down; try again")
         return entry
 
-    def _prepare(self, path: str, *, swaps: bool) -> Entry[ServedModel]:
+    async def _prepare(self, path: str, *, swaps: bool) -> Entry[ServedModel]:
+        self._metrics.models_to_load.set(1)
+        try:
+            entry = await run_in_thread(partial(self._list, path, swaps=swaps), "loading")
+            await self._pool.load_new(entry.model)
+        finally:
+            self._metrics.models_to_load.set(0)
+        return entry
+
+    def _list(self, path: str, *, swaps: bool) -> Entry[ServedModel]:
         bundle = open_below(path, self._roots)
         check_fits(bundle.manifest, self._registry.catalog, swaps=swaps)
         self.loading = bundle.manifest
-        return self._registry.load(bundle)
+        return self._registry.list_model(bundle)
 
     def _publish(self, entry: Entry[ServedModel], instead_of: Sequence[Entry[ServedModel]]) -> None:
         self._registry.publish([entry], instead_of)

@@ -199,6 +199,8 @@ CALL_OUTCOMES = ("served", "refused")  # refused: the work of the call did not b
 CALL_KINDS = ("translation", "health", "watch", "reflection")  # each has separate limits
 RESTART_CAUSES = ("death", "hang")
 CHANGES = ("loaded", "unloaded", "refused")  # outcomes of requests to change the served models
+STATES = ("loaded", "loading", "cold")  # of a served model
+LOADS = ("loaded", "failed")  # outcomes of loads for requests
 KEPT_MODELS = 4  # unloaded models with kept counters, so that a late scrape still reads them
 # The error of a quantile is at most the ratio of two neighbouring bounds, which is 2. Medians with one client are 0.03
 # to 0.1 ms in the queue, and 0.1 to 1 ms for a decoder step of a small model.
@@ -319,6 +321,18 @@ class Metrics:
         "memory_need_bytes", "Memory that the server may need with its models, by the formula in its log, in bytes."
     )
     memory_limit = gauge("memory_limit_bytes", "Memory that the server may have, in bytes; 0 without a limit.")
+    models = gauge(
+        "models",
+        "Served models by state. A cold model is loaded for its first request, see model_memory.",
+        state=STATES,
+    )
+    model_memory = gauge("models_memory_bytes", "Memory of the loaded models, by their files and sessions, in bytes.")
+    model_memory_limit = gauge("models_memory_limit_bytes", "The bound model_memory, in bytes; 0 without a bound.")
+    pool_loads = counter("model_loads", "Loads of cold models for requests that ended.", outcome=LOADS)
+    pool_load_duration = histogram(
+        "cold_load_seconds", "Duration of a successful load of a cold model for requests, in seconds.", LAG_SECONDS
+    )
+    pool_evictions = counter("model_evictions", "Models that were unloaded to make room for others.")
     models_to_load = gauge("models_to_load", "Models that are being loaded or wait for it.")
     versions_left_out = gauge(
         "versions_left_out",
@@ -355,23 +369,39 @@ class Metrics:
             attribute: family.register(registry, *MODEL) for attribute, family in declared(ModelMetrics)
         }
         self._text_counters = {number: self.texts.labels(name) for name, number in code_pb2.Code.items()}
-        self._unloaded: dict[tuple[str, str], ModelMetrics] = {}  # models with kept counters, oldest first
+        self._unloaded: dict[tuple[str, ...], ModelMetrics] = {}  # models with kept counters, oldest first
+        self._cold: dict[tuple[str, ...], ModelMetrics] = {}  # served models that are not loaded any more
 
     def model(self, name: str, number: int) -> ModelMetrics:
         """Return the metrics of one served model. Its counters continue if it was unloaded a short time ago."""
-        was_known = self._unloaded.pop((name, str(number)), None) is not None
-        return ModelMetrics(self._model_families, (name, str(number)), was_known=was_known)
+        labels = name, str(number)
+        known = self._cold.pop(labels, None) or self._unloaded.pop(labels, None)
+        return ModelMetrics(self._model_families, labels, was_known=known is not None)
 
     def forget(self, model: ModelMetrics) -> None:
-        """Remove a model that failed to load. Its counters stay if it was served before."""
+        """Remove a model that failed to load. Its counters stay if it was loaded before."""
         if model.was_known:
-            self.remove(model)
+            self.unload(model)
         else:
             model.remove_series(Counter, Gauge, Histogram)
+
+    def unload(self, model: ModelMetrics) -> None:
+        """Remove the gauges of a model that is served but not loaded any more. Its counters stay."""
+        model.remove_series(Gauge)
+        self._cold[model.labels] = model
+
+    def remove_cold(self, name: str, number: int) -> None:
+        """Remove a cold model, as `remove`, if it was loaded before."""
+        model = self._cold.pop((name, str(number)), None)
+        if model is not None:
+            self._keep_a_while(model)
 
     def remove(self, model: ModelMetrics) -> None:
         """Remove the gauges of an unloaded model now, and its counters after KEPT_MODELS more models were unloaded."""
         model.remove_series(Gauge)
+        self._keep_a_while(model)
+
+    def _keep_a_while(self, model: ModelMetrics) -> None:
         self._unloaded[model.labels] = model
         for labels in list(self._unloaded)[:-KEPT_MODELS]:
             self._unloaded.pop(labels).remove_series(Counter, Histogram)

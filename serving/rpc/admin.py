@@ -13,6 +13,7 @@ from lingon.bundle.manifest import Languages, Manifest
 from lingon.serving.auth.callers import caller_of
 from lingon.serving.models.catalog import Entry
 from lingon.serving.models.inflight import AdmissionGate
+from lingon.serving.models.pool import ModelPool
 from lingon.serving.models.registry import ModelRegistry, ServedModel
 from lingon.serving.models.reload import ModelReloader
 from lingon.serving.rpc.calls import Context
@@ -27,6 +28,7 @@ async def open_admin(
     settings: Settings,
     registry: ModelRegistry,
     reloader: ModelReloader,
+    pool: ModelPool,
     gate: AdmissionGate,
     interceptors: Sequence[grpc.aio.ServerInterceptor],
     connections: int,
@@ -39,7 +41,7 @@ async def open_admin(
     """
     assert settings.admin_port is not None
     server = grpc_server(settings, interceptors, ADMIN_BYTES, connections)
-    pb_grpc.add_ModelServiceServicer_to_server(ModelService(registry, reloader, gate), server)
+    pb_grpc.add_ModelServiceServicer_to_server(ModelService(registry, reloader, pool, gate), server)
     port = bind(server, settings.admin_host, settings.admin_port, credentials, flag="admin-port")
     await server.start()
     return server, port
@@ -48,16 +50,26 @@ async def open_admin(
 class ModelService(pb_grpc.ModelServiceServicer):
     """The methods of the admin port. They raise Draining while the gate is closed."""
 
-    def __init__(self, registry: ModelRegistry, reloader: ModelReloader, gate: AdmissionGate) -> None:
-        self._registry, self._reloader, self._gate = registry, reloader, gate
+    def __init__(self, registry: ModelRegistry, reloader: ModelReloader, pool: ModelPool, gate: AdmissionGate) -> None:
+        self._registry, self._reloader, self._pool, self._gate = registry, reloader, pool, gate
 
     async def ListModels(self, request: pb.ListModelsRequest, context: Context) -> pb.ListModelsResponse:
         self._gate.check()
-        models = [_message(entry, pb.MODEL_STATE_SERVING) for entry in self._registry.catalog.entries]
+        models = [self._served_message(entry) for entry in self._registry.catalog.entries]
         models += [_message(entry, pb.MODEL_STATE_LEAVING) for entry in self._registry.draining]
         if (loading := self._reloader.loading) is not None:
             models.append(self._loading_message(loading))
         return pb.ListModelsResponse(models=sorted(models, key=lambda model: (model.name, int(model.version))))
+
+    def _served_message(self, entry: Entry[ServedModel]) -> pb.Model:
+        """Return the message of a model of the catalog, with the progress of its load if it is being loaded."""
+        if entry.model.is_loaded:
+            return _message(entry, pb.MODEL_STATE_SERVING)
+        if entry.model not in self._pool.loading:
+            return _message(entry, pb.MODEL_STATE_COLD)
+        model = _message(entry, pb.MODEL_STATE_LOADING)
+        self._add_progress(model, entry.label)
+        return model
 
     def _loading_message(self, manifest: Manifest) -> pb.Model:
         """Return the message of a model that is being loaded, with its progress once the load has begun."""
@@ -69,10 +81,13 @@ class ModelService(pb_grpc.ModelServiceServicer):
             **_languages(manifest.languages),
             state=pb.MODEL_STATE_LOADING,
         )
-        progress = self._registry.progress
-        if progress is not None and progress.label == f"{manifest.name}/{manifest.version}" and not progress.ended:
-            model.load_phase, model.load_seconds = progress.phase, progress.total()
+        self._add_progress(model, f"{manifest.name}/{manifest.version}")
         return model
+
+    def _add_progress(self, model: pb.Model, label: str) -> None:
+        progress = self._registry.progress
+        if progress is not None and progress.label == label and not progress.ended:
+            model.load_phase, model.load_seconds = progress.phase, progress.total()
 
     async def LoadModel(self, request: pb.LoadModelRequest, context: Context) -> pb.LoadModelResponse:
         self._gate.check()
@@ -108,17 +123,18 @@ def _languages(languages: Languages | None) -> _LanguageCodes:
 
 def _message(entry: Entry[ServedModel], state: pb.ModelState.ValueType) -> pb.Model:
     """Return the message of a model."""
-    served = entry.model
+    served, described = entry.model, entry.model.describe()
     return pb.Model(
         name=entry.name,
         version=str(entry.version),
         source_language_code=entry.source,
         target_language_code=entry.target,
         **_languages(entry.languages),
-        precision=served.translator.precision,
-        provider=served.translator.provider,
+        precision=described.precision,
+        provider=described.provider,
         state=state,
-        graph_bytes=served.translator.graph_bytes,
+        graph_bytes=served.translator.graph_bytes if served.is_loaded else 0,
+        memory_bytes=served.memory_bytes,
         requests=served.in_flight.count,
         folder=str(served.folder),
     )

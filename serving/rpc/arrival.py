@@ -424,9 +424,13 @@ class LoadShedder:
         gate: AdmissionGate,
         engines: Callable[[], Sequence[Engine]],
         clock: Callable[[], float] = time.monotonic,
+        any_cold: Callable[[], bool] = lambda: False,
     ) -> None:
-        """engines: returns the engines of all served models; a call may be for any of them."""
-        self.gate, self._engines, self._clock = gate, engines, clock
+        """engines: returns the engines of all loaded models; a call may be for any of them.
+
+        any_cold: returns whether a call may be for a model without an engine, which has no queue
+        """
+        self.gate, self._engines, self._clock, self._any_cold = gate, engines, clock, any_cold
         self._forecasts: dict[str, _KnownForecast] = {}
 
     def check(
@@ -457,7 +461,8 @@ class LoadShedder:
     def _forecast(self, caller: str) -> Forecast:
         now, known = self._clock(), self._forecasts.get(caller)
         if known is None or known.until < now:
-            forecast = min((engine.forecast(caller) for engine in self._engines()), default=AT_ONCE)
+            engines = [] if self._any_cold() else self._engines()
+            forecast = min((engine.forecast(caller) for engine in engines), default=AT_ONCE)
             if len(self._forecasts) >= MAX_FORECASTS:
                 self._forecasts.clear()
             known = self._forecasts[caller] = _KnownForecast(forecast, now + FRESH_SECONDS)

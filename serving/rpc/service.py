@@ -2,16 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
-from contextlib import ExitStack, aclosing, contextmanager
+import asyncio
+import logging
+from collections.abc import AsyncIterator, Callable, Iterable, Sequence
+from contextlib import ExitStack, aclosing, asynccontextmanager
 from functools import partial
 
-from lingon.errors import InvalidRequest
+from lingon.bundle.store import Bundle
+from lingon.errors import BundleError, InvalidRequest
 from lingon.serving.auth.callers import caller_of
 from lingon.serving.event_loop import TimeSlice
+from lingon.serving.guard import profiles_of
 from lingon.serving.models.catalog import Catalog, Selected
 from lingon.serving.models.inflight import AdmissionGate
+from lingon.serving.models.pool import ModelPool
 from lingon.serving.models.registry import ServedModel
+from lingon.serving.observability.logs import event
 from lingon.serving.observability.metrics import Metrics, TextOutcomes
 from lingon.serving.observability.tracing import current
 from lingon.serving.rpc.calls import Context, deadline_of, is_late
@@ -21,6 +27,7 @@ from lingon.serving.translation.translator import stream_message
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 
+logger = logging.getLogger(__name__)
 Request = pb.TranslateRequest | pb.TranslateStreamRequest | pb.ScoreRequest
 
 
@@ -28,14 +35,22 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
     """The methods of TranslationService, available while the gate is open."""
 
     def __init__(
-        self, gate: AdmissionGate, metrics: Metrics, max_texts: int, catalog: Callable[[], Catalog[ServedModel]]
+        self,
+        gate: AdmissionGate,
+        metrics: Metrics,
+        max_texts: int,
+        catalog: Callable[[], Catalog[ServedModel]],
+        pool: ModelPool,
     ) -> None:
-        """max_texts: texts or pairs of one request; catalog: returns the models that are served now."""
-        self._gate, self._metrics, self._max_texts, self._catalog = gate, metrics, max_texts, catalog
+        """max_texts: texts or pairs of one request; catalog: returns the models that are served now.
+
+        pool: loads those of them that are cold
+        """
+        self._gate, self._metrics, self._max_texts, self._catalog, self._pool = gate, metrics, max_texts, catalog, pool
         self._detected: tuple[Catalog[ServedModel], Detector] | None = None  # a catalog and its detector
 
     async def Translate(self, request: pb.TranslateRequest, context: Context) -> pb.TranslateResponse:
-        with self._admitted(request, "texts", len(request.texts), context) as (hops, texts):
+        async with self._admitted(request, "texts", len(request.texts), context) as (hops, texts):
             translator, answered = joined(hops)
             response = await translator.translate(request, deadline_of(context), caller_of(context))
             answered(response.results)
@@ -45,7 +60,7 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
     async def TranslateStream(
         self, request: pb.TranslateStreamRequest, context: Context
     ) -> AsyncIterator[pb.TranslateStreamResponse]:
-        with self._admitted(request, "texts", len(request.texts), context) as (hops, texts):
+        async with self._admitted(request, "texts", len(request.texts), context) as (hops, texts):
             translator, answered = joined(hops)
             options = translator.resolve(request.options, request.text)
             yield pb.TranslateStreamResponse(start=translator.start(options))
@@ -59,28 +74,33 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
                     yield message
 
     async def Score(self, request: pb.ScoreRequest, context: Context) -> pb.ScoreResponse:
-        with self._admitted(request, "pairs", len(request.pairs), context) as (hops, texts):
+        async with self._admitted(request, "pairs", len(request.pairs), context) as (hops, texts):
             response = await hops[0].translator.score(request, deadline_of(context), caller_of(context))
             texts.ended([result.status.code for result in response.results])
             return response
 
     async def ListModels(self, request: pb.ListModelsRequest, context: Context) -> pb.ListModelsResponse:
         self._gate.check()
-        models = [entry.model.translator.describe() for entry in self._catalog().entries]
+        models = [entry.model.describe() for entry in self._catalog().entries]
+        pivots = self._catalog().pivots
         return pb.ListModelsResponse(
-            models=models, max_texts=self._max_texts, pivot_language_code=self._catalog().pivot
+            models=models,
+            max_texts=self._max_texts,
+            pivot_language_code=next(iter(pivots), ""),
+            pivot_language_codes=pivots,
         )
 
     async def DetectLanguages(self, request: pb.DetectLanguagesRequest, context: Context) -> pb.DetectLanguagesResponse:
         self._gate.check()
         self._check_count("texts", len(request.texts))
-        return await self._detector().detect_all(request, TimeSlice(caller_of(context)))
+        detector = await self._detector()
+        return await detector.detect_all(request, TimeSlice(caller_of(context)))
 
-    def _detector(self) -> Detector:
-        """Return the detector of the languages of the models that are served now."""
+    async def _detector(self) -> Detector:
+        """Return the detector of the languages of the models that are served now, cold ones too."""
         catalog = self._catalog()
         if self._detected is None or self._detected[0] is not catalog:
-            profiles = (each for entry in catalog.entries for each in entry.model.translator.profiles)
+            profiles = await asyncio.to_thread(_profiles, [entry.model.bundle for entry in catalog.entries])
             self._detected = catalog, Detector(profiles, catalog.language_codes())
         return self._detected[1]
 
@@ -88,10 +108,10 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
         if not 1 <= count <= self._max_texts:
             raise InvalidRequest(field, f"{field} must be 1 to {self._max_texts}, got {count}")
 
-    @contextmanager
-    def _admitted(
+    @asynccontextmanager
+    async def _admitted(
         self, request: Request, field: str, count: int, context: Context
-    ) -> Iterator[tuple[Sequence[Hop], TextOutcomes]]:
+    ) -> AsyncIterator[tuple[Sequence[Hop], TextOutcomes]]:
         """Admit a request. Yields its model, which stays loaded inside the block, and the counter of its texts.
 
         A language pair without a model has two models, see `Catalog.route`.
@@ -102,12 +122,31 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
             wanted = request.model, request.source_language_code, request.target_language_code
             catalog = self._catalog()
             found = (catalog.find(*wanted),) if isinstance(request, pb.ScoreRequest) else catalog.route(*wanted)
-            hops = [_hop(each) for each in found]
-            current().about(texts=count, model="+".join(hop.translator.label for hop in hops))
-            with ExitStack() as loaded:
-                for each in found:
-                    loaded.enter_context(each.model.in_flight)
-                yield hops, texts
+            models = [each.model for each in found]
+            current().about(texts=count, model="+".join(model.label for model in models))
+            with ExitStack() as kept:
+                for model in models:
+                    kept.enter_context(model.in_flight)  # from here on it is not unloaded
+                if not self._pool.touch(models):
+                    await self._pool.load_all(models, deadline_of(context))
+                yield [_hop(each) for each in found], texts
+
+
+def _profiles(bundles: Iterable[Bundle]) -> list[tuple[str, bytes]]:
+    """Return the languages of bundles with their profiles, each language once. It reads files of the bundles."""
+    found: dict[str, bytes] = {}
+    for bundle in bundles:
+        pair = bundle.manifest.source_language, bundle.manifest.target_language
+        if found.keys() >= {*pair}:
+            continue
+        try:
+            profiles = profiles_of(bundle) or ()
+        except BundleError as error:  # of a model that is not loaded, or whose file was changed later
+            event(logger, logging.WARNING, "a bundle's profiles are left out", model=bundle.label, reason=str(error))
+            continue
+        for tag, content in zip(pair, profiles, strict=False):
+            found.setdefault(tag, content)
+    return list(found.items())
 
 
 def _hop(found: Selected[ServedModel]) -> Hop:

@@ -42,7 +42,14 @@ class Health(health_pb2_grpc.HealthServicer):
 
         Other services are NOT_FOUND for Check and SERVICE_UNKNOWN for Watch.
         """
-        self._statuses = dict.fromkeys(services, status)
+        self._replace(dict.fromkeys(services, status))
+
+    def change_status(self, services: Iterable[str], status: int) -> None:
+        """Change the status of some of the services."""
+        self._replace({**self._statuses, **dict.fromkeys(services, status)})
+
+    def _replace(self, statuses: dict[str, int]) -> None:
+        self._statuses = statuses
         self._changed.set()
         self._changed = asyncio.Event()
 

@@ -42,6 +42,7 @@ from lingon.serving.runtime.runner import (
 from lingon.serving.runtime.sessions import (
     ActiveThreads,
     HelpedSession,
+    LateSession,
     SessionPair,
     SharedWeights,
     create_session,
@@ -111,6 +112,7 @@ def load_runner(
     *,
     low_priority: bool = False,
     cuda_graphs: bool = False,
+    on_demand: bool = False,
     register: Register | None = None,
 ) -> OnnxRunner:
     """Load the graphs of one precision on their provider and check all checksums.
@@ -119,9 +121,10 @@ def load_runner(
     shared_threads: cores that each run may use while several threads compute; default: threads
     low_priority: whether to load at low priority, because other models are served meanwhile
     cuda_graphs: whether decoder steps on CUDA are recorded, see lingon.serving.runtime.device_buffers
+    on_demand: whether weights are mapped instead of read, and the scorer is made on its first use
     register: adds the operators of the graphs to the options of a session; default: those of the precision
     """
-    read = functools.partial(bundle.graphs, precision, *_graph_names(bundle, precision))
+    read = functools.partial(bundle.graphs, precision, *_graph_names(bundle, precision), mapped=on_demand)
     graphs, weights = run_at_low_priority(read, low_priority)
     provider = bundle.manifest.precisions[precision].provider
     shared_threads = threads if shared_threads is None else shared_threads
@@ -141,11 +144,14 @@ def load_runner(
     shortlist_graphs = loader.shortlist_graphs(bundle, packed=precision == NATIVE)
     beam = loader.on_cpu().session(names.BEAM, 1) if names.BEAM in graphs else None
     state_graphs = loader.state_graphs(bundle.manifest, beam)
+    scorer = LateSession(functools.partial(loader.session, names.SCORER, threads))
+    if not on_demand:
+        scorer.get()
     return OnnxRunner(
         bundle.manifest,
         encoder,
         decoder,
-        loader.session(names.SCORER, threads),
+        scorer,
         shortlist_graphs,
         state_graphs,
         Device(provider),
@@ -154,6 +160,7 @@ def load_runner(
         recorder=GraphRecorder(enabled=cuda_graphs and provider == CUDA),
         beam=beam,
         any_width=precision in (*NATIVES, FP16_NATIVE),
+        release_pages=loader.weights.release_pages,
     )
 
 
@@ -242,7 +249,7 @@ class OnnxRunner:
     manifest: Manifest
     encoder: SessionPair[ort.InferenceSession]
     decoder: SessionPair[ort.InferenceSession]
-    scorer: ort.InferenceSession
+    late_scorer: LateSession
     shortlist_graphs: ShortlistGraphs | None = None
     state_graphs: StateGraphs | None = None
     device: Device = field(default_factory=lambda: Device(CPU))
@@ -252,8 +259,14 @@ class OnnxRunner:
     recorder: GraphRecorder = field(default_factory=GraphRecorder)
     beam: ort.InferenceSession | None = None  # the graph of beam search, in main memory
     any_width: bool = False  # True with our operators, most of which read each sentence up to its length
+    release_pages: Callable[[], None] = lambda: None  # see SharedWeights
     layouts: dict[ort.InferenceSession, StateLayout] = field(default_factory=dict)  # by decoder
     unused: list[StateBindings] = field(default_factory=list)  # without buffers, if graphs are recorded
+
+    @property
+    def scorer(self) -> ort.InferenceSession:
+        """The session of the scorer, which a load on demand makes last."""
+        return self.late_scorer.get()
 
     @property
     def limits(self) -> Limits:

@@ -12,6 +12,7 @@ import threading
 import time
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from contextlib import contextmanager
+from mmap import MADV_DONTNEED, mmap
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
 
 import numpy as np
@@ -21,6 +22,9 @@ from google.protobuf.message import DecodeError
 
 from lingon.errors import BundleError, DeviceError
 from lingon.serving.runtime.device import CPU, CUDA, LIBRARY, helper_switch, instruction_set
+
+FileContent = bytes | mmap
+"""Of a weight file: read, or mapped into memory."""
 
 LACK_OF_MEMORY = "allocate memory", "out of memory", "ALLOC_FAILED", "bad_alloc"
 """Parts of the messages of ONNX Runtime, CUDA and cuBLAS for a lack of memory."""
@@ -102,10 +106,19 @@ class SharedWeights:
     shipped model has seven sessions.
     """
 
-    def __init__(self, files: Mapping[str, bytes]) -> None:
-        """files: contents by the names that the graphs use."""
+    def __init__(self, files: Mapping[str, FileContent]) -> None:
+        """files: contents by the names that the graphs use; mapped files take no memory for what is not read."""
         self.files = files
         self._tensors: dict[tuple[object, ...], ort.OrtValue] = {}
+
+    def release_pages(self) -> None:
+        """Return the memory of mapped files to the system. What is read again is mapped again, without a disk's read.
+
+        The native operators keep most weights in another order, so that most of a file is read once.
+        """
+        for content in self.files.values():
+            if isinstance(content, mmap):
+                content.madvise(MADV_DONTNEED)
 
     def tensors(self, graph: bytes) -> dict[str, ort.OrtValue]:
         """Return the weights of a graph that are in the files, by name. They must live as long as its sessions.
@@ -251,11 +264,16 @@ def create_session(
     """
     if provider == CUDA:
         ort.preload_dlls()  # loads CUDA and cuDNN from their pip packages
-    options = _session_options(weights.files, provider, threads)
+    options = _session_options(provider, threads)
     register = register or (_register_native_operators if provider == CPU else None)
     if register is not None:
         register(options)
     shared = weights.tensors(graph) if provider == CPU else {}
+    if provider != CPU:
+        _add_files(options, weights.files)
+    # The first call keeps ONNX Runtime from reading the files, which copies them for each session until the model is
+    # unloaded. The second one keeps it from copying the tensors.
+    options.add_external_initializers(list(shared), list(shared.values()))
     for name, value in shared.items():
         options.add_initializer(name, value)
     try:
@@ -283,7 +301,13 @@ def _read_names(session: ort.InferenceSession) -> None:
         _ = each.name, each.shape
 
 
-def _session_options(weights: Mapping[str, bytes], provider: str, threads: int) -> ort.SessionOptions:
+def _add_files(options: ort.SessionOptions, files: Mapping[str, FileContent]) -> None:
+    """Add the weight files from which ONNX Runtime reads the tensors of a graph."""
+    contents = [bytes(content) for content in files.values()]
+    options.add_external_initializers_from_files_in_memory(list(files), contents, [*map(len, contents)])
+
+
+def _session_options(provider: str, threads: int) -> ort.SessionOptions:
     options = ort.SessionOptions()
     options.intra_op_num_threads = threads
     options.log_severity_level = 3
@@ -298,8 +322,6 @@ def _session_options(weights: Mapping[str, bytes], provider: str, threads: int) 
     # Threads of the encoder must not spin on the cores that the decoder needs.
     options.add_session_config_entry("session.force_spinning_stop", "1")
     options.add_session_config_entry("session.model_external_initializers_file_folder_path", NO_FOLDER)
-    files = list(weights), list(weights.values()), [len(content) for content in weights.values()]
-    options.add_external_initializers_from_files_in_memory(*files)
     return options
 
 
@@ -348,6 +370,25 @@ STEP_GAP = 0.02  # seconds; a thread stays active for so long after it computed,
 MOST_KNOWN = 64  # threads; beyond them, inactive ones are forgotten
 
 SessionT = TypeVar("SessionT")
+
+
+class LateSession:
+    """A session that is made on its first use, or before it is used. Safe for use from several threads."""
+
+    def __init__(self, make: Callable[[], ort.InferenceSession]) -> None:
+        """make: its errors are those of `get`."""
+        self._make: Callable[[], ort.InferenceSession] | None = make
+        self._session: ort.InferenceSession | None = None
+        self._lock = threading.Lock()
+
+    def get(self) -> ort.InferenceSession:
+        """Return the session. The first call makes it."""
+        if self._session is None:
+            with self._lock:
+                if self._make is not None:
+                    self._session = self._make()
+                    self._make = None  # it holds the files of the model
+        return self._session
 
 
 class ActiveThreads:

@@ -34,7 +34,7 @@ from lingon.serving.runtime.runner import (
     width_for,
 )
 from lingon.serving.runtime.sessions import as_graph_load_error
-from lingon.text import BOS
+from lingon.text import BOS, Tokenizer
 
 FEW = 8  # tokens of a short sentence
 Dims = list[int | str] | None
@@ -56,20 +56,40 @@ class ExpectedGraph:
 
 def check_bundle(bundle: Bundle, precision: str, runner: OnnxRunner) -> None:
     """Raise BundleError, naming file and field, if manifest, tokenizer and graphs of a precision do not agree."""
-    _check_tokenizer(bundle)
+    checked_tokenizer(bundle)
+    check_search(bundle, precision, runner)
+    check_scorer(bundle, precision, runner)
+
+
+def check_search(bundle: Bundle, precision: str, runner: OnnxRunner) -> None:
+    """Raise BundleError as `check_bundle`, for all graphs but the scorer."""
     for graph in _expected_graphs(bundle.manifest, runner):
-        path = bundle.folder / precision / graph.name
-        _check_dims(path, "input", graph.inputs, {each.name: each.shape for each in graph.session.get_inputs()})
-        outputs = {each.name: each.shape for each in graph.session.get_outputs()}
-        _check_dims(path, "output", graph.outputs, {name: outputs[name] for name in graph.outputs if name in outputs})
-    _check_output_sizes(bundle, precision, runner)
+        _check_graph(bundle.folder / precision / graph.name, graph)
+    _check_logits(bundle, precision, runner)
     if runner.shortlist_graphs:
         _check_output_rows(bundle.folder / precision / names.OUTPUT_ROWS, runner.shortlist_graphs)
     _run_once(bundle, precision, runner)
 
 
-def _check_tokenizer(bundle: Bundle) -> None:
-    """Check that the tokenizer can be read and has the vocabulary sizes of the manifest."""
+def check_scorer(bundle: Bundle, precision: str, runner: OnnxRunner) -> None:
+    """Raise BundleError, naming file and field, if the scorer of a precision does not agree with the manifest."""
+    limits, path = bundle.manifest.limits, bundle.folder / precision / names.SCORER
+    _check_graph(path, _expected_scorer(bundle.manifest, runner))
+    _check_attention(bundle, precision, runner)
+    with as_graph_load_error(f"{path}: cannot score a translation"):
+        ids = np.full((1, limits.max_source_tokens), bundle.manifest.source_vocab - 1)
+        translation = np.full((1, limits.max_target_tokens - 1), bundle.manifest.target_vocab - 1)
+        _score_with_attention(runner, ids, translation)
+
+
+def _check_graph(path: Path, graph: ExpectedGraph) -> None:
+    _check_dims(path, "input", graph.inputs, {each.name: each.shape for each in graph.session.get_inputs()})
+    outputs = {each.name: each.shape for each in graph.session.get_outputs()}
+    _check_dims(path, "output", graph.outputs, {name: outputs[name] for name in graph.outputs if name in outputs})
+
+
+def checked_tokenizer(bundle: Bundle) -> Tokenizer:
+    """Return the tokenizer of a bundle. Raises BundleError if its vocabularies have not the sizes of the manifest."""
     manifest = bundle.manifest
     try:
         tokenizer = bundle.tokenizer()
@@ -81,6 +101,7 @@ def _check_tokenizer(bundle: Bundle) -> None:
         size, expected = side.get_piece_size(), getattr(manifest, field)
         if size != expected:
             raise BundleError(f"{bundle.folder / name}: has {size} pieces, {MANIFEST} says {field} {expected}")
+    return tokenizer
 
 
 def _expected_graphs(manifest: Manifest, runner: OnnxRunner) -> Iterator[ExpectedGraph]:
@@ -94,7 +115,6 @@ def _expected_graphs(manifest: Manifest, runner: OnnxRunner) -> Iterator[Expecte
     step |= {names.past_name(name): shape for name, shape in changing}
     present = {names.present_name(name): shape for name, shape in changing}
     source, encoder_outputs = _unchecked(names.SOURCE_IDS, names.SOURCE_LENGTHS), encoded
-    pair = source | _unchecked(names.TARGET_IDS, names.LABELS)
     if runner.beam is not None:
         step |= _unchecked(names.BEAM_TABLE)
         advanced = _changed(_unchecked(*CHANGED)) | _unchecked(*FOUND)
@@ -114,11 +134,15 @@ def _expected_graphs(manifest: Manifest, runner: OnnxRunner) -> Iterator[Expecte
     results = present | _unchecked(names.CANDIDATE_IDS, names.CANDIDATE_LOG_PROBS)
     yield ExpectedGraph(names.ENCODER, runner.encoder.all_cores, source, encoder_outputs)
     yield ExpectedGraph(names.DECODER, runner.decoder.all_cores, step, results | _unchecked(names.LOGITS))
-    yield ExpectedGraph(names.SCORER, runner.scorer, pair, _unchecked(*manifest.scorer_outputs))
     if (graphs := runner.shortlist_graphs) is not None:
         step = step | _unchecked(names.PIECE_IDS, names.ALLOWED, *graphs.row_names)
         yield ExpectedGraph(names.OUTPUT_ROWS, graphs.output_rows, _unchecked(names.PIECE_IDS), {})
         yield ExpectedGraph(names.DECODER_SHORTLIST, graphs.decoder.all_cores, step, results)
+
+
+def _expected_scorer(manifest: Manifest, runner: OnnxRunner) -> ExpectedGraph:
+    pair = _unchecked(names.SOURCE_IDS, names.SOURCE_LENGTHS, names.TARGET_IDS, names.LABELS)
+    return ExpectedGraph(names.SCORER, runner.scorer, pair, _unchecked(*manifest.scorer_outputs))
 
 
 def _unchecked(*tensors: str) -> dict[str, Dims]:
@@ -184,14 +208,19 @@ def _check_dims(path: Path, kind: str, expected: dict[str, Dims], found: dict[st
             raise BundleError(f"{path}: {kind} {name} is {found_dims}, {MANIFEST} says {dims}")
 
 
-def _check_output_sizes(bundle: Bundle, precision: str, runner: OnnxRunner) -> None:
-    """Check the target vocabulary by the size of the logits, and an alignment by the size of the cross-attention."""
+def _check_logits(bundle: Bundle, precision: str, runner: OnnxRunner) -> None:
+    """Check the target vocabulary by the size of the logits."""
     manifest, folder = bundle.manifest, bundle.folder / precision
     (logits,) = _sizes(folder / names.DECODER, runner.decoder.all_cores, names.LOGITS, 1)
     if logits < manifest.target_vocab:
         raise BundleError(
             f"{folder / names.DECODER}: has {logits} logits, {MANIFEST} says target_vocab {manifest.target_vocab}"
         )
+
+
+def _check_attention(bundle: Bundle, precision: str, runner: OnnxRunner) -> None:
+    """Check an alignment by the size of the cross-attention."""
+    manifest, folder = bundle.manifest, bundle.folder / precision
     outputs = {each.name for each in runner.scorer.get_outputs()}
     for output in ATTENTION.values():
         if output in outputs:
@@ -254,9 +283,6 @@ def _run_once(bundle: Bundle, precision: str, runner: OnnxRunner) -> None:
         message = f"{folder / names.OUTPUT_ROWS}: {names.DECODER_SHORTLIST} cannot run with its output"
         with as_graph_load_error(message):
             _run_last_step(runner, encoded, bundle.manifest, runner.shortlist.select(ids[0]))
-    with as_graph_load_error(f"{folder / names.SCORER}: cannot score a translation"):
-        translation = np.full((1, target - 1), bundle.manifest.target_vocab - 1)
-        _score_with_attention(runner, ids, translation)
 
 
 def _score_with_attention(runner: OnnxRunner, source_ids: np.ndarray, target_ids: np.ndarray) -> None:

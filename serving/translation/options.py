@@ -273,13 +273,13 @@ class ResolvedOptions:
 def resolve(
     requested: pb.DecodingOptions,
     manifest: Manifest,
-    vocabulary: Vocabulary,
+    vocabulary: Vocabulary | None,
     shortlist: bool | None = None,
     text: pb.TextOptions | None = None,
 ) -> ResolvedOptions:
     """Return the options to use. Raises InvalidRequest or Unsupported.
 
-    vocabulary: the target pieces of the model
+    vocabulary: the target pieces of the model; None if the request restricts no translations
     shortlist: the default for requests that do not set it, or None if the model has no shortlist
     text: the text options of the request
     """
@@ -466,7 +466,8 @@ def _restrictions(requested: pb.DecodingOptions, max_output_tokens: int) -> _Res
     )
 
 
-def _rules(restrictions: _Restrictions, vocabulary: Vocabulary, message: pb.DecodingOptions) -> RequestRules:
+def _rules(restrictions: _Restrictions, vocabulary: Vocabulary | None, message: pb.DecodingOptions) -> RequestRules:
+    assert vocabulary is not None, "what restricts translations needs the pieces of the model"
     rules = vocabulary.rules(
         forbidden=restrictions.forbidden_words,
         forced=restrictions.forced_words,

@@ -79,16 +79,21 @@ class Translator:
         provider: str = "",
         graph_bytes: int = 0,
         shortlist: bool | None = None,
+        vocabulary: Vocabulary | None = None,
+        complete: Callable[[], None] = lambda: None,
     ) -> None:
         """limits: limits of the engine; precision, provider: values for `describe`; graph_bytes: value for metrics.
 
         shortlist: the default for requests that do not set it, or None if the model has none
+        vocabulary: of the tokenizer of the bundle, if it was read before
+        complete: ends a load on demand, see lingon.serving.models.loading.LoadOptions
         """
+        self.complete = complete
         self.label = bundle.label
         self.engine, self.precision, self.provider = engine, precision, provider
         self.graph_bytes = graph_bytes
-        tokenizer = bundle.tokenizer()
-        self._vocabulary = Vocabulary(tokenizer)
+        self._vocabulary = vocabulary or Vocabulary(bundle.tokenizer())
+        tokenizer = self._vocabulary.tokenizer
         self._valid_utf8 = ValidUtf8(self._vocabulary)
         self._limits, self._lexicon = limits, lexicon(bundle.manifest, tokenizer)
         self._alphabet = alphabet_of(tokenizer)
@@ -126,6 +131,13 @@ class Translator:
             if len(self._pairs) >= MAX_CACHED_PAIRS:
                 self._pairs.clear()
             self._pairs[source, target] = found
+        return found
+
+    def with_engine(self, engine: Engine, limits: EngineLimits, shortlist: bool | None) -> Translator:
+        """Return a translator of the same model with another engine, and with its limits; shortlist: see `__init__`."""
+        found = copy.copy(self)
+        found.engine, found._limits, found._shortlist, found._pairs = engine, limits, shortlist, {}
+        found._translate_between(self.manifest, self._tokenizer)
         return found
 
     def restart(self) -> None:
@@ -222,25 +234,9 @@ class Translator:
 
     def describe(self) -> pb.Model:
         """Return the model in the form of ListModels."""
-        manifest, limits, languages = self.manifest, self.manifest.limits, self.manifest.languages
-        return pb.Model(
-            name=manifest.name,
-            version=self._header["version"],
-            source_language_code=manifest.source_language,
-            target_language_code=manifest.target_language,
-            precision=self.precision,
-            provider=self.provider,
-            max_source_tokens=limits.max_source_tokens,
-            max_target_tokens=limits.max_target_tokens,
-            output_factor=limits.output_factor,
-            output_extra=limits.output_extra,
-            max_beam_size=limits.max_beam_size,
-            default_options=self.resolve(pb.DecodingOptions()).message,
-            has_shortlist=self._shortlist is not None,
-            has_confidence=manifest.text is not None and manifest.text.confidence is not None,
-            source_language_codes=[each.language for each in languages.sources] if languages else (),
-            target_language_codes=[each.language for each in languages.targets] if languages else (),
-        )
+        found = describe(self.manifest, self.precision, self.provider, self._shortlist)
+        found.loaded = True
+        return found
 
     async def plan(
         self, request: Request, options: ResolvedOptions, time_slice: TimeSlice
@@ -301,6 +297,32 @@ class Translator:
             client.cancel_all()
             for each in waiting:
                 each.cancel()
+
+
+def describe(manifest: Manifest, precision: str, provider: str, shortlist: bool | None) -> pb.Model:
+    """Return a model that need not be loaded in the form of ListModels.
+
+    shortlist: whether requests use it by default, or None if the model has none
+    """
+    limits, languages = manifest.limits, manifest.languages
+    return pb.Model(
+        name=manifest.name,
+        version=str(manifest.version),
+        source_language_code=manifest.source_language,
+        target_language_code=manifest.target_language,
+        precision=precision,
+        provider=provider,
+        max_source_tokens=limits.max_source_tokens,
+        max_target_tokens=limits.max_target_tokens,
+        output_factor=limits.output_factor,
+        output_extra=limits.output_extra,
+        max_beam_size=limits.max_beam_size,
+        default_options=resolve(pb.DecodingOptions(), manifest, None, shortlist).message,
+        has_shortlist=shortlist is not None,
+        has_confidence=manifest.text is not None and manifest.text.confidence is not None,
+        source_language_codes=[each.language for each in languages.sources] if languages else (),
+        target_language_codes=[each.language for each in languages.targets] if languages else (),
+    )
 
 
 async def _in_order(

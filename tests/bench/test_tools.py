@@ -14,6 +14,7 @@ import pytest
 from lingon.bench.tools.compare_servers import one_round, target
 from lingon.bench.tools.protection import KINDS, POSITIONS, usable_pairs
 from lingon.segments.protection import find_protected
+from tests.support import shipped_model
 from tests.support.echo_engine import EchoRunner, running
 
 
@@ -60,3 +61,14 @@ def test_pairs_have_the_name_once_on_both_sides():
         ("Tom!", "Tom!"),
     ]
     assert usable_pairs([PAIR, *others], "Tom") == [PAIR]
+
+
+def test_a_server_of_many_models_is_measured(tmp_path: Path) -> None:
+    tool = [sys.executable, "-m", "lingon.bench.tools.many_models", str(shipped_model.bundle().folder)]
+    few = ["--count", "3", "--model-memory", "100", "--measured", "2", "--rounds", "1", "--seconds", "0.2"]
+    subprocess.run([*tool, *few, "--results", str(tmp_path)], capture_output=True, check=True, timeout=200)
+    (path,) = tmp_path.glob("*-many-models.json")
+    rows = {row["measured"]: row for row in json.loads(path.read_text(encoding="utf-8"))["rows"]}
+    assert rows["first call"]["cpu_ms"] > 0
+    assert rows["warm model, no load"]["calls"] > 0
+    assert rows["with loaded models"]["anonymous_mib"] > rows["3 cold models"]["anonymous_mib"]

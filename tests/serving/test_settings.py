@@ -84,7 +84,7 @@ def test_engines_share_the_usable_cores():
             {"pivot_language": "e n"},
             {},
             "",
-            "pivot_language (from --pivot-language): must be a language tag such as en, or none, got 'e n'",
+            "pivot_language (from --pivot-language): must be language tags such as en, any, or none, got 'e n'",
         ),
         ({"device": "tpu"}, {}, "", "device (from --device): .*'auto', 'cpu' or 'cuda', got 'tpu'"),
         ({}, {"LINGON_MODELS": ""}, "", "models (from LINGON_MODELS): "),

@@ -11,7 +11,7 @@ import pytest
 
 from lingon.serving import threads as serving_threads
 from lingon.serving.models.loading import LoadOptions, load_translator
-from lingon.serving.threads import LOW_PRIORITY, run_at_low_priority
+from lingon.serving.threads import LOW_PRIORITY, SHORT_TURN, ShortTurns, run_at_low_priority
 from tests.support.shipped_model import bundle
 from tests.support.timing import eventually_blocking
 
@@ -63,3 +63,12 @@ def test_a_model_loaded_while_serving_serves_at_the_usual_priority(
         assert {priority(thread) for thread in started} == {priority()}
     finally:
         translator.engine.stop(0)
+
+
+def test_threads_take_short_turns_until_the_last_context_ends() -> None:
+    before = sys.getswitchinterval()
+    with ShortTurns():
+        with ShortTurns():
+            assert sys.getswitchinterval() == pytest.approx(SHORT_TURN)
+        assert sys.getswitchinterval() == pytest.approx(SHORT_TURN)
+    assert sys.getswitchinterval() == pytest.approx(before)

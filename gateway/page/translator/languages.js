@@ -17,22 +17,22 @@ export async function loadLanguages() {
   const found = await call("v1/models"), { models = [] } = found;
   if (!models.length) throw new ApiError("the server has no model", 200, 5);
   ({ maxTexts } = found);
-  pairs = pairsOf(models, found.pivotLanguageCode);
+  pairs = pairsOf(models, found.pivotLanguageCodes ?? []);
   const sources = [...new Set(pairs.map(({ source }) => source))];
   fill("source-language", sources.length > 1 ? [DETECTED, ...sources] : sources);
   showPair();
 }
 
-// Each pair is { source, target, model }. One that two models translate through the pivot language is there twice, once
+// Each pair is { source, target, model }. One that two models translate through a pivot language is there twice, once
 // with each of them.
-function pairsOf(models, pivot) {
+function pairsOf(models, pivots) {
   const direct = models.flatMap((model) => {
     const sources = model.sourceLanguageCodes ?? [model.sourceLanguageCode];
     const targets = model.targetLanguageCodes ?? [model.targetLanguageCode];
     return sources.flatMap((source) => targets
       .filter((target) => target !== source).map((target) => ({ source, target, model })));
   });
-  return [...direct, ...throughPivot(direct, pivot)];
+  return [...direct, ...pivots.flatMap((pivot) => throughPivot(direct, pivot))];
 }
 
 function throughPivot(direct, pivot) {

@@ -24,15 +24,15 @@ _sym_db = _symbol_database.Default()
 
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1blingon/admin/v1/admin.proto\x12\x0flingon.admin.v1\"\x13\n\x11ListModelsRequest\"<\n\x12ListModelsResponse\x12&\n\x06models\x18\x01 \x03(\x0b\x32\x16.lingon.admin.v1.Model\" \n\x10LoadModelRequest\x12\x0c\n\x04path\x18\x01 \x01(\t\":\n\x11LoadModelResponse\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.lingon.admin.v1.Model\" \n\x10SwapModelRequest\x12\x0c\n\x04path\x18\x01 \x01(\t\"L\n\x11SwapModelResponse\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.lingon.admin.v1.Model\x12\x10\n\x08unloaded\x18\x02 \x03(\t\"3\n\x12UnloadModelRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\"\x15\n\x13UnloadModelResponse\"\xd2\x02\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x1c\n\x14source_language_code\x18\x03 \x01(\t\x12\x1c\n\x14target_language_code\x18\x04 \x01(\t\x12\x11\n\tprecision\x18\x05 \x01(\t\x12\x10\n\x08provider\x18\x06 \x01(\t\x12*\n\x05state\x18\x07 \x01(\x0e\x32\x1b.lingon.admin.v1.ModelState\x12\x13\n\x0bgraph_bytes\x18\x08 \x01(\x04\x12\x10\n\x08requests\x18\t \x01(\r\x12\x0e\n\x06\x66older\x18\n \x01(\t\x12\x12\n\nload_phase\x18\x0b \x01(\t\x12\x14\n\x0cload_seconds\x18\x0c \x01(\x02\x12\x1d\n\x15source_language_codes\x18\r \x03(\t\x12\x1d\n\x15target_language_codes\x18\x0e \x03(\t*t\n\nModelState\x12\x1b\n\x17MODEL_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13MODEL_STATE_LOADING\x10\x01\x12\x17\n\x13MODEL_STATE_SERVING\x10\x02\x12\x17\n\x13MODEL_STATE_LEAVING\x10\x03\x32\xe7\x02\n\x0cModelService\x12U\n\nListModels\x12\".lingon.admin.v1.ListModelsRequest\x1a#.lingon.admin.v1.ListModelsResponse\x12R\n\tLoadModel\x12!.lingon.admin.v1.LoadModelRequest\x1a\".lingon.admin.v1.LoadModelResponse\x12R\n\tSwapModel\x12!.lingon.admin.v1.SwapModelRequest\x1a\".lingon.admin.v1.SwapModelResponse\x12X\n\x0bUnloadModel\x12#.lingon.admin.v1.UnloadModelRequest\x1a$.lingon.admin.v1.UnloadModelResponseb\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n\x1blingon/admin/v1/admin.proto\x12\x0flingon.admin.v1\"\x13\n\x11ListModelsRequest\"<\n\x12ListModelsResponse\x12&\n\x06models\x18\x01 \x03(\x0b\x32\x16.lingon.admin.v1.Model\" \n\x10LoadModelRequest\x12\x0c\n\x04path\x18\x01 \x01(\t\":\n\x11LoadModelResponse\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.lingon.admin.v1.Model\" \n\x10SwapModelRequest\x12\x0c\n\x04path\x18\x01 \x01(\t\"L\n\x11SwapModelResponse\x12%\n\x05model\x18\x01 \x01(\x0b\x32\x16.lingon.admin.v1.Model\x12\x10\n\x08unloaded\x18\x02 \x03(\t\"3\n\x12UnloadModelRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\"\x15\n\x13UnloadModelResponse\"\xe8\x02\n\x05Model\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x0f\n\x07version\x18\x02 \x01(\t\x12\x1c\n\x14source_language_code\x18\x03 \x01(\t\x12\x1c\n\x14target_language_code\x18\x04 \x01(\t\x12\x11\n\tprecision\x18\x05 \x01(\t\x12\x10\n\x08provider\x18\x06 \x01(\t\x12*\n\x05state\x18\x07 \x01(\x0e\x32\x1b.lingon.admin.v1.ModelState\x12\x13\n\x0bgraph_bytes\x18\x08 \x01(\x04\x12\x10\n\x08requests\x18\t \x01(\r\x12\x0e\n\x06\x66older\x18\n \x01(\t\x12\x12\n\nload_phase\x18\x0b \x01(\t\x12\x14\n\x0cload_seconds\x18\x0c \x01(\x02\x12\x1d\n\x15source_language_codes\x18\r \x03(\t\x12\x1d\n\x15target_language_codes\x18\x0e \x03(\t\x12\x14\n\x0cmemory_bytes\x18\x0f \x01(\x04*\x8a\x01\n\nModelState\x12\x1b\n\x17MODEL_STATE_UNSPECIFIED\x10\x00\x12\x17\n\x13MODEL_STATE_LOADING\x10\x01\x12\x17\n\x13MODEL_STATE_SERVING\x10\x02\x12\x17\n\x13MODEL_STATE_LEAVING\x10\x03\x12\x14\n\x10MODEL_STATE_COLD\x10\x04\x32\xe7\x02\n\x0cModelService\x12U\n\nListModels\x12\".lingon.admin.v1.ListModelsRequest\x1a#.lingon.admin.v1.ListModelsResponse\x12R\n\tLoadModel\x12!.lingon.admin.v1.LoadModelRequest\x1a\".lingon.admin.v1.LoadModelResponse\x12R\n\tSwapModel\x12!.lingon.admin.v1.SwapModelRequest\x1a\".lingon.admin.v1.SwapModelResponse\x12X\n\x0bUnloadModel\x12#.lingon.admin.v1.UnloadModelRequest\x1a$.lingon.admin.v1.UnloadModelResponseb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lingon.admin.v1.admin_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_MODELSTATE']._serialized_start=754
-  _globals['_MODELSTATE']._serialized_end=870
+  _globals['_MODELSTATE']._serialized_start=777
+  _globals['_MODELSTATE']._serialized_end=915
   _globals['_LISTMODELSREQUEST']._serialized_start=48
   _globals['_LISTMODELSREQUEST']._serialized_end=67
   _globals['_LISTMODELSRESPONSE']._serialized_start=69
@@ -50,7 +50,7 @@ if not _descriptor._USE_C_DESCRIPTORS:
   _globals['_UNLOADMODELRESPONSE']._serialized_start=390
   _globals['_UNLOADMODELRESPONSE']._serialized_end=411
   _globals['_MODEL']._serialized_start=414
-  _globals['_MODEL']._serialized_end=752
-  _globals['_MODELSERVICE']._serialized_start=873
-  _globals['_MODELSERVICE']._serialized_end=1232
+  _globals['_MODEL']._serialized_end=774
+  _globals['_MODELSERVICE']._serialized_start=918
+  _globals['_MODELSERVICE']._serialized_end=1277
 # @@protoc_insertion_point(module_scope)

@@ -43,6 +43,8 @@ class _ModelStateEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_ModelState
     """It gets requests."""
     MODEL_STATE_LEAVING: _ModelState.ValueType  # 3
     """It gets no new requests; those in progress are being finished."""
+    MODEL_STATE_COLD: _ModelState.ValueType  # 4
+    """It is loaded for its first request, and unloaded when others need its memory."""
 
 class ModelState(_ModelState, metaclass=_ModelStateEnumTypeWrapper): ...
 
@@ -54,6 +56,8 @@ MODEL_STATE_SERVING: ModelState.ValueType  # 2
 """It gets requests."""
 MODEL_STATE_LEAVING: ModelState.ValueType  # 3
 """It gets no new requests; those in progress are being finished."""
+MODEL_STATE_COLD: ModelState.ValueType  # 4
+"""It is loaded for its first request, and unloaded when others need its memory."""
 Global___ModelState: _TypeAlias = ModelState  # noqa: Y015
 
 @_typing.final
@@ -240,6 +244,7 @@ class Model(_message.Message):
     LOAD_SECONDS_FIELD_NUMBER: _builtins.int
     SOURCE_LANGUAGE_CODES_FIELD_NUMBER: _builtins.int
     TARGET_LANGUAGE_CODES_FIELD_NUMBER: _builtins.int
+    MEMORY_BYTES_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the model."""
     version: _builtins.str
@@ -261,11 +266,13 @@ class Model(_message.Message):
     folder: _builtins.str
     """Folder of the bundle on the server's machine."""
     load_phase: _builtins.str
-    """While the model is loaded, the phase: "checksums", "sessions", "checks", "golden_sentences" or "warm_up", in this
+    """While the model is being loaded, the phase: "checksums", "sessions", "checks", "golden_sentences" or "warm_up", in this
     order; else empty.
     """
     load_seconds: _builtins.float
     """While the model is loaded, seconds since its loading began; else 0."""
+    memory_bytes: _builtins.int
+    """Memory that the model takes while it is loaded, in bytes; it counts towards the server's model_memory."""
     @_builtins.property
     def source_language_codes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
         """Of a model of several languages, the ones that it translates; source_language_code is "mul" then, or the only one.
@@ -293,10 +300,11 @@ class Model(_message.Message):
         load_seconds: _builtins.float = ...,
         source_language_codes: _abc.Iterable[_builtins.str] | None = ...,
         target_language_codes: _abc.Iterable[_builtins.str] | None = ...,
+        memory_bytes: _builtins.int = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["folder", b"folder", "graph_bytes", b"graph_bytes", "load_phase", b"load_phase", "load_seconds", b"load_seconds", "name", b"name", "precision", b"precision", "provider", b"provider", "requests", b"requests", "source_language_code", b"source_language_code", "source_language_codes", b"source_language_codes", "state", b"state", "target_language_code", b"target_language_code", "target_language_codes", b"target_language_codes", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["folder", b"folder", "graph_bytes", b"graph_bytes", "load_phase", b"load_phase", "load_seconds", b"load_seconds", "memory_bytes", b"memory_bytes", "name", b"name", "precision", b"precision", "provider", b"provider", "requests", b"requests", "source_language_code", b"source_language_code", "source_language_codes", b"source_language_codes", "state", b"state", "target_language_code", b"target_language_code", "target_language_codes", b"target_language_codes", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

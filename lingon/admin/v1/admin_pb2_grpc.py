@@ -60,7 +60,7 @@ class ModelServiceServicer:
     """Missing associated documentation comment in .proto file."""
 
     def ListModels(self, request, context):
-        """The models of this server, with those that are being loaded or unloaded.
+        """The models of this server, with those that are cold, being loaded or unloaded.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

@@ -42,7 +42,7 @@ class ModelServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> ModelServiceAsyncStub: ...
     ListModels: _grpc.UnaryUnaryMultiCallable[_admin_pb2.ListModelsRequest, _admin_pb2.ListModelsResponse]
-    """The models of this server, with those that are being loaded or unloaded."""
+    """The models of this server, with those that are cold, being loaded or unloaded."""
     LoadModel: _grpc.UnaryUnaryMultiCallable[_admin_pb2.LoadModelRequest, _admin_pb2.LoadModelResponse]
     """Serve a bundle in addition to the others. A name without a version means the highest version that is served."""
     SwapModel: _grpc.UnaryUnaryMultiCallable[_admin_pb2.SwapModelRequest, _admin_pb2.SwapModelResponse]
@@ -57,7 +57,7 @@ class ModelServiceStub:
 class ModelServiceAsyncStub(ModelServiceStub):
     def __init__(self, channel: _aio.Channel) -> None: ...
     ListModels: _aio.UnaryUnaryMultiCallable[_admin_pb2.ListModelsRequest, _admin_pb2.ListModelsResponse]  # type: ignore[assignment]
-    """The models of this server, with those that are being loaded or unloaded."""
+    """The models of this server, with those that are cold, being loaded or unloaded."""
     LoadModel: _aio.UnaryUnaryMultiCallable[_admin_pb2.LoadModelRequest, _admin_pb2.LoadModelResponse]  # type: ignore[assignment]
     """Serve a bundle in addition to the others. A name without a version means the highest version that is served."""
     SwapModel: _aio.UnaryUnaryMultiCallable[_admin_pb2.SwapModelRequest, _admin_pb2.SwapModelResponse]  # type: ignore[assignment]
@@ -75,7 +75,7 @@ class ModelServiceServicer(metaclass=_abc_1.ABCMeta):
         request: _admin_pb2.ListModelsRequest,
         context: _ServicerContext,
     ) -> _typing.Union[_admin_pb2.ListModelsResponse, _abc.Awaitable[_admin_pb2.ListModelsResponse]]:
-        """The models of this server, with those that are being loaded or unloaded."""
+        """The models of this server, with those that are cold, being loaded or unloaded."""
 
     @_abc_1.abstractmethod
     def LoadModel(

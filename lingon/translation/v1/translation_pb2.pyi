@@ -1805,6 +1805,7 @@ class ListModelsResponse(_message.Message):
     MODELS_FIELD_NUMBER: _builtins.int
     MAX_TEXTS_FIELD_NUMBER: _builtins.int
     PIVOT_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
+    PIVOT_LANGUAGE_CODES_FIELD_NUMBER: _builtins.int
     max_texts: _builtins.int
     """Largest number of texts or pairs in one request."""
     pivot_language_code: _builtins.str
@@ -1816,16 +1817,23 @@ class ListModelsResponse(_message.Message):
     def models(self) -> _containers.RepeatedCompositeFieldContainer[Global___Model]:
         """The models that are served."""
 
+    @_builtins.property
+    def pivot_language_codes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """All pivot languages, pivot_language_code first; several if the server has several. Where several routes fit, the one
+        with the best published scores is taken.
+        """
+
     def __init__(
         self,
         *,
         models: _abc.Iterable[Global___Model] | None = ...,
         max_texts: _builtins.int = ...,
         pivot_language_code: _builtins.str = ...,
+        pivot_language_codes: _abc.Iterable[_builtins.str] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_texts", b"max_texts", "models", b"models", "pivot_language_code", b"pivot_language_code"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["max_texts", b"max_texts", "models", b"models", "pivot_language_code", b"pivot_language_code", "pivot_language_codes", b"pivot_language_codes"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -1853,6 +1861,7 @@ class Model(_message.Message):
     HAS_CONFIDENCE_FIELD_NUMBER: _builtins.int
     SOURCE_LANGUAGE_CODES_FIELD_NUMBER: _builtins.int
     TARGET_LANGUAGE_CODES_FIELD_NUMBER: _builtins.int
+    LOADED_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """Name of the model."""
     version: _builtins.str
@@ -1881,6 +1890,8 @@ class Model(_message.Message):
     """Whether a request may set options.shortlist."""
     has_confidence: _builtins.bool
     """Whether results have a confidence."""
+    loaded: _builtins.bool
+    """Whether the model is in memory. The server loads another one for its first request, which waits for that."""
     @_builtins.property
     def default_options(self) -> Global___DecodingOptions:
         """The options of a request that sets none."""
@@ -1914,10 +1925,11 @@ class Model(_message.Message):
         has_confidence: _builtins.bool = ...,
         source_language_codes: _abc.Iterable[_builtins.str] | None = ...,
         target_language_codes: _abc.Iterable[_builtins.str] | None = ...,
+        loaded: _builtins.bool = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["default_options", b"default_options"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["default_options", b"default_options", "has_confidence", b"has_confidence", "has_shortlist", b"has_shortlist", "max_beam_size", b"max_beam_size", "max_source_tokens", b"max_source_tokens", "max_target_tokens", b"max_target_tokens", "name", b"name", "output_extra", b"output_extra", "output_factor", b"output_factor", "precision", b"precision", "provider", b"provider", "source_language_code", b"source_language_code", "source_language_codes", b"source_language_codes", "target_language_code", b"target_language_code", "target_language_codes", b"target_language_codes", "version", b"version"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["default_options", b"default_options", "has_confidence", b"has_confidence", "has_shortlist", b"has_shortlist", "loaded", b"loaded", "max_beam_size", b"max_beam_size", "max_source_tokens", b"max_source_tokens", "max_target_tokens", b"max_target_tokens", "name", b"name", "output_extra", b"output_extra", "output_factor", b"output_factor", "precision", b"precision", "provider", b"provider", "source_language_code", b"source_language_code", "source_language_codes", b"source_language_codes", "target_language_code", b"target_language_code", "target_language_codes", b"target_language_codes", "version", b"version"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 

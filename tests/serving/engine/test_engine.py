@@ -8,7 +8,6 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
-from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
 
@@ -20,9 +19,10 @@ from lingon.serving.decoding.job import Options, Sampling
 from lingon.serving.decoding.rules import Progress, Rules, TokenLimits
 from lingon.serving.engine.engine import Engine, any_worker_alive, worker_threads
 from lingon.serving.engine.limits import EngineLimits
-from lingon.serving.models.registry import ServedModel
+from lingon.serving.models.registry import Loaded, ServedModel
 from lingon.serving.models.supervisor import Supervisor
 from lingon.text import EOS
+from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import EchoRunner, details, failure, running, vocabulary
 from tests.support.engine_harness import EngineHarness, Recorder, running_engine
 from tests.support.timing import eventually, eventually_blocking
@@ -269,7 +269,9 @@ async def test_jobs_of_another_worker_of_a_dead_engine_fail_too() -> None:
         assert isinstance(harness.done.get(timeout=10)[1], EngineLost)
         translator: Any = SimpleNamespace(engine=harness.engine, restart=lambda: None)
         metrics: Any = SimpleNamespace(restarted=lambda cause: None)
-        model = ServedModel(translator, metrics, Path())
+        bundle: Any = SimpleNamespace(label="en-de/1")
+        model = ServedModel(bundle, pb.Model())
+        model.become_loaded(Loaded(translator, metrics))
         entry: Any = SimpleNamespace(label="en-de/1", model=model)
         start = time.monotonic()
         assert await Supervisor(hang_seconds=0.3).recover(entry)

@@ -85,6 +85,7 @@ async def test_a_listed_model_has_all_fields():
             provider="CPUExecutionProvider",
             state=pb.MODEL_STATE_SERVING,
             graph_bytes=7,
+            memory_bytes=model.memory_bytes,
             folder=str(admin.server.folder / "en-de" / "1"),
         )
 

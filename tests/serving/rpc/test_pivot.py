@@ -11,6 +11,7 @@ import pytest
 from google.rpc import code_pb2
 
 from lingon.bundle.manifest import Confidence, TextData
+from lingon.language_tags import ServedPairs
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import RunningServer, running, tokenizer
 from tests.support.gateway import BUNDLES, TwoModels
@@ -181,3 +182,12 @@ async def test_a_full_queue_of_the_second_model_delays_texts_that_the_first_one_
         second.gate.set()
         assert texts_of(await call) == ["La mer."]
         assert [texts_of(await each) for each in others] == [["La mer."]] * 3
+
+
+@pytest.mark.parametrize(("pivots", "named"), [("en", ["en"]), ("any", ["en"]), ("nl,en", ["nl", "en"])])
+async def test_the_pivot_languages_are_listed_and_their_pairs_are_served(pivots: str, named: list[str]):
+    async with running(bundles=BUNDLES, loader=TwoModels, pivot_language=pivots) as server:
+        listed = await server.stub.ListModels(pb.ListModelsRequest())
+        assert (listed.pivot_language_code, list(listed.pivot_language_codes)) == (named[0], named)
+        assert ("de", "fr") in ServedPairs.of(listed).pairs
+        assert (await server.translate("Das Meer.", **GERMAN)).pivot_language_code == "en"
