@@ -56,7 +56,7 @@ class Runners(Mapping[str, OnnxRunner]):
             raise KeyError(name)
         if name not in self._loaded:
             self.unload()  # before the others take memory
-            runner = load_runner(self._bundle, name, threads=0)
+            runner = load_runner(self._bundle, name, threads=0, on_demand=True)
             check_bundle(self._bundle, name, runner)
             self._loaded[name] = runner
         return self._loaded[name]

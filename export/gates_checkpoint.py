@@ -119,7 +119,7 @@ class StoredRows:
             for name, values in ((LOG_PROBS_OF_ROW, expected.log_probs), *expected.attention.items()):
                 assert values.dtype == np.float32, f"{name} is {values.dtype}"
                 places[name] = self._file.seek(0, os.SEEK_END), values.shape
-                content = memoryview(np.ascontiguousarray(values)).cast("B")
+                content = np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
                 while content:  # a call writes at most 2 GiB
                     content = content[self._file.write(content) :]
         except OSError as error:
@@ -435,8 +435,8 @@ def check_attention(runner: OnnxRunner, precision: str, grid: Sequence[CaseRefer
         for found, expected in zip(_alignments(runner, reference.case), rows, strict=True):
             differences[ALIGNMENT].add(found[None, None], _alignment(runner, expected))
     runner.free_memory()
-    for kind, each in differences.items():
-        each.check(f"{precision}: {kind}", TOLERANCE[precision])
+    for name, each in differences.items():
+        each.check(f"{precision}: {name}", TOLERANCE[precision])
     return AttentionReport(
         len(grid),
         sum(each.largest.size for kind, each in differences.items() if kind != ALIGNMENT),

@@ -490,6 +490,7 @@ def _step(buffers: Buffers, read: Sequence[int], step: int, *, logits: bool) -> 
 
 GOLDEN_SENTENCES = 20  # at most
 FIRST_TEXTS = 100  # whose longer half is translated, to choose from; short sentences check little
+GOLDEN_BATCH = 16  # texts that are translated together. More take much memory for the logits of a large vocabulary
 MOST_PAIRS = 8  # that are checked, of a bundle of several languages
 MIN_MARGIN = 1e-3  # score of the best translation minus the second best; 1,000 times the change between processors
 
@@ -573,7 +574,11 @@ def _translated(
     aligned = bool(bundle.manifest.alignment.heads)
     n_best = pb.DecodingOptions(beam_size=beam_size, num_hypotheses=min(beam_size, 2), return_alignment=aligned)
     searches = (pb.DecodingOptions(beam_size=1, num_hypotheses=1), n_best)
-    greedy, beams = (translate(bundle, runner, texts, options, pairs) for options in searches)
+    parts = [slice(first, first + GOLDEN_BATCH) for first in range(0, len(texts), GOLDEN_BATCH)]
+    greedy, beams = (
+        [each for part in parts for each in translate(bundle, runner, texts[part], options, pairs[part])]
+        for options in searches
+    )
     return [None if one.status.code else _translation(one, two) for one, two in zip(greedy, beams, strict=True)]
 
 

@@ -178,7 +178,7 @@ def emulate(model: ModelT, ranges: Mapping[str, InputRange] | None) -> ModelT:
     return model
 
 
-def _shared(parameters: Iterable[nn.Parameter]) -> dict[int, Any]:
+def _shared(parameters: Iterable[Tensor]) -> dict[int, Any]:
     """Return what lets `copy.deepcopy` keep these parameters instead of copying them."""
     return {id(each): each for each in parameters}
 
