@@ -14,13 +14,15 @@ from lingon.export.settings import ExportSettings, ExportTexts
 from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported, ImportSettings
 from lingon.importers.toolkits.fxtranslate import FxTranslateToolkit
-from lingon.text import UNK
+from lingon.text import UNK, normalise
 from lingon.training.corpus import Pair
 from lingon.training.search import SearchSettings
-from tests.importers.readers.test_marian import TEXTS, save_student
+from tests.support.foreign_models import lines
+from tests.support.marian_models import save_student
 from tests.support.random_models import random_model, written_bundle
 
 pytest.importorskip("fxtranslate")
+TEXTS = [normalise(text) for text in lines("en")[:40]]
 CELL = Cell(workload="shipped", batch=8)
 Student = tuple[Path, Imported, Bundle]
 

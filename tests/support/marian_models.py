@@ -6,6 +6,7 @@ of norms follow Marian's source, src/models/transformer.h. It shares no code wit
 
 from __future__ import annotations
 
+import gzip
 import json
 import struct
 from collections import Counter
@@ -340,6 +341,41 @@ def names_of(pieces: bytes) -> list[str]:
     model = spm.ModelProto()
     model.ParseFromString(pieces)
     return [piece.piece for piece in model.pieces]
+
+
+SCALES = {"W2": 18.0, "Wo": 18.0}  # of the inputs of 8-bit products, where they are not 24
+
+
+def save_student(
+    folder: Path, *, compress: bool = False, kind: int = 0x4101, seed: int = 8, ends: float = 0.5, listed: int = 20
+) -> Marian:
+    """Save a student of Firefox: one sentencepiece model, 8-bit matrices with ranges of activations, a shortlist.
+
+    listed: the number of target pieces of each source piece
+    """
+    folder.mkdir(parents=True)
+    pieces = own_pieces()
+    count = len(names_of(pieces))
+    plain = Marian.random((count, count), **{**STUDENT, "seed": seed, "ends": ends})
+    alphas = {
+        name: SCALES.get(name[-2:], 24.0)
+        for name in plain.tensors
+        if name[-2:-1] == "W" or name.endswith(("_W", "_Wf"))
+    }
+    alphas |= {"none": 40.0}
+    model, integers = quantised(plain, {name: scale for name, scale in alphas.items() if "Wemb" not in name})
+    lists = [[(row * 7 + step) % count for step in range(listed)] for row in range(count)]
+    files = {
+        "model.ende.intgemm.alphas.bin": binary(model, integers, kind),
+        "vocab.ende.spm": pieces,
+        "lex.50.50.ende.s2t.bin": lexicon(lists, 50),
+    }
+    for name, content in files.items():
+        if compress:
+            (folder / f"{name}.gz").write_bytes(gzip.compress(content))
+        else:
+            (folder / name).write_bytes(content)
+    return model
 
 
 ALONE = ["Zyqx!", "42 x 7 = 294", "Ünïcödé ☃ snow", "a", "the the the the the the the the", "?!", "New York, N.Y."]

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import copy
-import gzip
 import json
 from pathlib import Path
 from typing import Any
@@ -32,18 +31,15 @@ from tests.support.marian_models import (
     Marian,
     MarianForm,
     binary,
-    lexicon,
-    names_of,
-    own_pieces,
     quantised,
     save_npz,
+    save_student,
     scale_in_8_bits,
     written,
 )
 
 TEXTS = [normalise(text) for text in lines("en")[:40]]
 SETTINGS = ImportSettings(languages=(["en"], ["de"]))
-SCALES = {"W2": 18.0, "Wo": 18.0}  # of the inputs of 8-bit products, where they are not 24
 FORMS: dict[str, dict[str, Any]] = {
     "post-norm": {"seed": 4, "ends": 3.0, "transformer-ffn-activation": "swish"},
     "pre-norm": {"seed": 1, "ends": 2.0, **PRE_NORM},
@@ -136,38 +132,6 @@ def test_the_search_and_the_alignment_are_those_of_the_files(tmp_path: Path) -> 
     facts = pipeline.read_source(tmp_path / "opus", SETTINGS, silent).source.facts
     assert (facts.beam_size, facts.length_penalty, facts.alignment) == (6, 1.0, (1, (0,)))
     assert {path.name for path in facts.files} == {"x.npz", "x.vocab.yml", "source.spm", "target.spm", "decoder.yml"}
-
-
-def save_student(
-    folder: Path, *, compress: bool = False, kind: int = 0x4101, seed: int = 8, ends: float = 0.5, listed: int = 20
-) -> Marian:
-    """Save a student of Firefox: one sentencepiece model, 8-bit matrices with ranges of activations, a shortlist.
-
-    listed: the number of target pieces of each source piece
-    """
-    folder.mkdir(parents=True)
-    pieces = own_pieces()
-    count = len(names_of(pieces))
-    plain = Marian.random((count, count), **{**STUDENT, "seed": seed, "ends": ends})
-    alphas = {
-        name: SCALES.get(name[-2:], 24.0)
-        for name in plain.tensors
-        if name[-2:-1] == "W" or name.endswith(("_W", "_Wf"))
-    }
-    alphas |= {"none": 40.0}
-    model, integers = quantised(plain, {name: scale for name, scale in alphas.items() if "Wemb" not in name})
-    lists = [[(row * 7 + step) % count for step in range(listed)] for row in range(count)]
-    files = {
-        "model.ende.intgemm.alphas.bin": binary(model, integers, kind),
-        "vocab.ende.spm": pieces,
-        "lex.50.50.ende.s2t.bin": lexicon(lists, 50),
-    }
-    for name, content in files.items():
-        if compress:
-            (folder / f"{name}.gz").write_bytes(gzip.compress(content))
-        else:
-            (folder / name).write_bytes(content)
-    return model
 
 
 @pytest.fixture(scope="module", params=["plain", "compressed", "another number of the type"])
