@@ -21,11 +21,15 @@ from typing import Any, TypeVar
 from lingon.bundle.store import find_model, open_bundle
 from lingon.errors import Cancelled, LingonError
 from lingon.files import TranslatedLines
+from lingon.serving.caller_loops import CallerLoops
+from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.event_loop import TimeSlice
 from lingon.serving.models.catalog import Catalog, Entry
 from lingon.serving.models.loading import LoadOptions, load_translator
 from lingon.serving.observability.logs import log_handler
+from lingon.serving.runtime.device import CPU
+from lingon.serving.translation.cache import TranslationCache
 from lingon.serving.translation.detection import Detector
 from lingon.serving.translation.options import WHOLE
 from lingon.serving.translation.translator import Translator, stream_message
@@ -61,7 +65,12 @@ def _warnings_with_values() -> Iterator[None]:
 
 
 class LocalTranslator:
-    """A translator with a bundle and the messages of the service. Safe for use from several threads."""
+    """A translator with a bundle and the messages of the service. Safe for use from several threads.
+
+    A call that blocks its thread runs on it: its texts are planned there, and decoded too while no other thread has
+    work for the engine. Streams, calls that others wait for, and all calls of a model on a card run on an event loop of
+    their own thread. The results are the same.
+    """
 
     def __init__(
         self,
@@ -71,15 +80,22 @@ class LocalTranslator:
         precision: str | None = None,
         engines: int | None = None,
         threads: int | None = None,
+        cache: int | None = None,
     ) -> None:
         """Load and warm up.
 
         device, precision, engines, threads: see lingon.serving.models.loading.LoadOptions
+        cache: MiB of results that are kept, see TranslationCache; None keeps none
         """
-        options = LoadOptions(device=device, precision=precision, engines=engines, threads=threads, limits=LIMITS)
+        kept = None if cache is None else TranslationCache(cache)
+        options = LoadOptions(
+            device=device, precision=precision, engines=engines, threads=threads, limits=LIMITS, cache=kept
+        )
         with _warnings_with_values():
             self._translator = load_translator(open_bundle(find_model(model)), options)
         self._catalog = Catalog([self._entry()])
+        self._on_callers = CallerLoops(CLOSED) if self._translator.provider == CPU else None
+        self._restarting, self._beginning, self._closed = threading.Lock(), threading.Lock(), False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="local translator", daemon=True)
         self._thread.start()
@@ -93,8 +109,13 @@ class LocalTranslator:
         self.close()
 
     def close(self) -> None:
-        """Cancel all running calls and end the threads."""
-        asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()  # first, so that calls end as cancelled
+        """Cancel all running calls and end the threads. Later calls raise Cancelled."""
+        with self._beginning:
+            self._closed = True
+        if self._on_callers is not None:
+            self._translator.engine.scheduler.recall()
+            self._on_callers.close()  # first, so that calls end as cancelled
+        asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()
         self._translator.engine.stop(0)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()
@@ -121,19 +142,26 @@ class LocalTranslator:
         """Call the service's Score; see `translate`."""
         return self._wait(self._score(request, _deadline(timeout)))
 
+    def call(self, method: str, request: Any, timeout: float | None = None) -> Any:
+        """Call a unary method of the service, such as Translate, and return its reply; see `translate`."""
+        return self._wait(self._work(method, request, timeout))
+
     def begin(self, method: str, request: Any, timeout: float | None = None) -> Future[Any]:
         """Begin a unary method of the service, such as Translate. Cancelling the future ends the work.
 
         The result is the reply, or the RequestError with which a server would end the call. The future is also
         cancelled if the model is closed during the call.
         """
+        return self._on_loop(self._work(method, request, timeout))
+
+    def _work(self, method: str, request: Any, timeout: float | None) -> Coroutine[Any, Any, Any]:
         work: dict[str, Callable[[Any, float | None], Coroutine[Any, Any, Any]]] = {
             "Translate": self._translate,
             "Score": self._score,
             "ListModels": self._list_models,
             "DetectLanguages": self._detect_languages,
         }
-        return asyncio.run_coroutine_threadsafe(work[method](request, _deadline(timeout)), self._loop)
+        return work[method](request, _deadline(timeout))
 
     def translate_lines(
         self,
@@ -148,7 +176,7 @@ class LocalTranslator:
 
         A line is translated whole, even if it has several sentences, because a line of a test set is one segment.
 
-        on_progress: called after each line, on another thread, with the number of lines done and of all
+        on_progress: called after each line, on any thread, with the number of lines done and of all
         source_language, target_language: empty for the model's
 
         Raises RequestError if the model does not translate between these languages, or has several and needs them.
@@ -193,10 +221,37 @@ class LocalTranslator:
         return Entry.of(self._translator.manifest, self._translator)
 
     def _wait(self, work: Coroutine[Any, Any, Result]) -> Result:
+        if self._on_callers is not None and asyncio._get_running_loop() is None:
+            return self._run_here(work, self._on_callers)
         try:
-            return asyncio.run_coroutine_threadsafe(work, self._loop).result()
+            return self._on_loop(work).result()
         except CancelledError:
             raise Cancelled(CLOSED) from None
+
+    def _on_loop(self, work: Coroutine[Any, Any, Result]) -> Future[Result]:
+        """Run a call on the event loop of this translator. The lock lets no call begin on a loop that closes."""
+        with self._beginning:
+            if self._closed:
+                work.close()
+                raise Cancelled(CLOSED)
+            return asyncio.run_coroutine_threadsafe(work, self._loop)
+
+    def _run_here(self, work: Coroutine[Any, Any, Result], loops: CallerLoops) -> Result:
+        """Run a call on the calling thread, which takes the turns of the engine if it has no other work."""
+        engine = self._engine()
+        engine.scheduler.volunteer()
+        try:
+            return loops.run(work, engine.take_turns)
+        finally:
+            engine.scheduler.retire()
+
+    def _engine(self) -> Engine:
+        """Return the engine, or a new one if a signal handler interrupted a turn of it."""
+        if self._translator.engine.interrupted:
+            with self._restarting:
+                if self._translator.engine.interrupted:
+                    self._translator.restart()
+        return self._translator.engine
 
 
 class LocalStream(Iterator[pb.TranslateStreamResponse]):

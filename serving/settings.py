@@ -116,6 +116,11 @@ class Settings(BaseModel):
         description="Names of the models that are loaded at the start and stay loaded, separated by commas; needs "
         "model_memory. Unset: none.",
     )
+    cache: Positive | None = Field(
+        None,
+        description="Memory for translations that are kept, in MiB, over all models. A text that was translated before "
+        "with the same model and options gets the same answer without decoding. Unset: none are kept.",
+    )
     max_queue_texts: Positive = Field(
         LIMITS.max_queue_texts,
         description="Sentences that the queue of a model holds; when it is full, calls are refused.",

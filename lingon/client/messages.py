@@ -74,7 +74,7 @@ def keep_lists(options: TranslateOptions) -> None:
     """Replace the iterators among the options by lists of what they yield."""
     for name in LISTS:
         given = options.get(name)
-        if isinstance(given, Iterator):
+        if given is not None and isinstance(given, Iterator):
             options[name] = list(given)  # type: ignore[literal-required]
 
 

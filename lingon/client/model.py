@@ -38,13 +38,20 @@ class _ModelBase:
         engines: int | None = None,
         threads: int | None = None,
         timeout: float | None = None,
+        cache: int | None = None,
     ) -> None:
         """Store the settings, which are those of `Model`."""
-        for name, value in (("engines", engines), ("threads", threads)):
+        for name, value in (("engines", engines), ("threads", threads), ("cache", cache)):
             if value is not None and value < 1:
                 raise SettingsError(f"{name} must be at least 1, got {value}")
         self._path = path
-        self._load_options = {"device": device, "precision": precision, "engines": engines, "threads": threads}
+        self._load_options = {
+            "device": device,
+            "precision": precision,
+            "engines": engines,
+            "threads": threads,
+            "cache": cache,
+        }
         retry = Retry(retries=0, longest_pause=1.0, wait_when_full=True)  # a failed engine is not restarted here
         timeout = NO_TIMEOUT if timeout is None else timeout
         self._protocol = ClientProtocol(timeout=timeout, retry=retry, max_texts=DEFAULT_MAX_TEXTS)
@@ -70,6 +77,10 @@ class _ModelBase:
             if self._local is None:
                 raise LingonError("this model is not loaded; use `async with`, or await load()")
             return begin(self._local)
+
+    def _opened(self) -> Any:
+        """Return the translator, if it may be called now. It refuses the calls that begin after `close` itself."""
+        return self._call(lambda local: local)
 
     def _check_process(self) -> None:
         if self._process not in (None, os.getpid()):
@@ -109,6 +120,7 @@ class Model(_ModelBase, BlockingCalls):
         engines: int | None = None,
         threads: int | None = None,
         timeout: float | None = None,
+        cache: int | None = None,
     ) -> None:
         """Load the model and warm it up, which takes about a second for a small one.
 
@@ -119,10 +131,20 @@ class Model(_ModelBase, BlockingCalls):
         engines: batches that run in parallel. None is 1 on a GPU, and on a CPU one for each core up to four
         threads: cores for each engine. None shares all cores among the engines
         timeout: seconds for each call. None sets no limit
+        cache: MiB of memory for translations that are kept: a text that was translated before with the same options is
+            not decoded again, and has the same result. Streams and sampled texts are not kept. None keeps none
 
         Raises LingonError if the bundle is damaged, or cannot run here.
         """
-        super().__init__(path, device=device, precision=precision, engines=engines, threads=threads, timeout=timeout)
+        super().__init__(
+            path,
+            device=device,
+            precision=precision,
+            engines=engines,
+            threads=threads,
+            timeout=timeout,
+            cache=cache,
+        )
         self._local = self._load()
 
     def close(self) -> None:
@@ -133,7 +155,8 @@ class Model(_ModelBase, BlockingCalls):
         if isinstance(step, Sleep):
             return self._closed.wait(step.seconds)
         if not step.method.streams:
-            return self._begin(step).result()
+            with _as_server_errors():
+                return self._opened().call(_name(step.method), step.request, step.timeout)
         stream = self._call(lambda local: local.translate_stream(step.request, step.timeout))
         with _as_server_errors():
             return next(stream, None), stream

@@ -16,7 +16,7 @@ from lingon.errors import Cancelled, EngineLost, RequestError
 from lingon.serving.decoding.job import Job
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.policy import reserved_rows
-from lingon.serving.engine.scheduler import Forecast, NullObserver, Observer, Scheduler
+from lingon.serving.engine.scheduler import Forecast, NullObserver, Observer, Scheduler, StepPlan
 from lingon.serving.engine.worker import LOST, SPARE_BATCHES, SPARE_BYTES, Worker
 from lingon.serving.runtime.runner import AttentionSize, BatchShape, Runner, width_for
 from lingon.text import EOS
@@ -33,6 +33,8 @@ class Engine:
     """A continuous decoder. Jobs of any length and options share running batches, and join and leave at every step.
 
     Every worker has its own thread and running batches. All use one model, and jobs are spread over them.
+
+    interrupted: whether an exception of a signal handler has ended a turn, see `take_turns`
     """
 
     def __init__(
@@ -40,7 +42,7 @@ class Engine:
     ) -> None:
         limits = replace(limits, spread=min(limits.spread, runner.spread))
         self._limits, self._observer = limits, observer or NullObserver()
-        self._runner = runner
+        self._runner, self.interrupted = runner, False
         self.scheduler = Scheduler(limits, workers, self._observer)
         self._workers = [Worker(number, runner, self.scheduler, limits, self._observer) for number in range(workers)]
         self._threads = [
@@ -127,6 +129,31 @@ class Engine:
         """
         self.scheduler.submit(jobs)
 
+    def take_turns(self) -> bool:
+        """Decode for the calling thread until a job ends, if it is the driver of the scheduler; see `Scheduler.lend`.
+
+        Returns whether it did. An exception of a signal handler, such as KeyboardInterrupt, is raised and ends the
+        engine, because it may have interrupted a change of a batch. `restarted` makes a new one.
+        """
+        lent = self.scheduler.lend()
+        if lent is None:
+            return False
+        number, plan = lent
+        worker = self._workers[number]
+        following: StepPlan | None = plan
+        try:
+            while following is not None:
+                following = self.scheduler.go_on(number, worker.take_turn(following))
+        except Exception:
+            worker.die()
+        except BaseException:
+            self.interrupted = True
+            self.fail_all()
+            raise
+        finally:
+            self.scheduler.take_back(number)
+        return True
+
     def check_texts(self, caller: str, texts: int) -> None:
         """Raise what `submit` would raise for so many texts of a caller, before any work on them."""
         self.scheduler.check_texts(caller, texts)
@@ -159,7 +186,8 @@ class Engine:
         for thread in self._threads:
             if thread.is_alive():
                 thread.join(max(end - time.monotonic(), 0.0))
-        if any(thread.is_alive() for thread in self._threads):
+        returned = self.scheduler.wait_for_loans(max(end - time.monotonic(), 0.0))
+        if not returned or any(thread.is_alive() for thread in self._threads):
             self._end_all(lambda: Cancelled("the engine was stopped"))
         return finished
 
@@ -196,6 +224,8 @@ def _stop_all() -> None:
     end = time.monotonic() + EXIT_SECONDS
     for thread in alive:
         thread.join(max(end - time.monotonic(), 0.0))
+    for scheduler in {*alive.values()}:
+        scheduler.wait_for_loans(max(end - time.monotonic(), 0.0))
 
 
 atexit.register(_stop_all)

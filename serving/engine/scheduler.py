@@ -125,6 +125,11 @@ AT_ONCE, NEVER = Forecast(0.0, 0.0), Forecast(math.inf, math.inf)
 class Scheduler:
     """The assignment of jobs to workers 0, 1, ... Safe for any thread.
 
+    Each worker has a thread, which calls `next`. A thread that waits for its own jobs anyway may take the turns of an
+    idle engine in their place: it calls `volunteer`, submits a few jobs, and calls `lend` until they are done. It is
+    then the driver, and no other thread is notified. As soon as another thread has work too, the threads of the workers
+    continue, so that the jobs of all share their batches.
+
     most_rows: over all workers; one worker may use all of them
     """
 
@@ -156,6 +161,12 @@ class Scheduler:
         # sentence.
         self._freed_rows = self._stopping = self._failed = False
         self.all_taken = False  # whether `take_all` was called and another thread ends all jobs
+        self._volunteers: set[int] = set()  # idents of threads
+        self._driver: int | None = None  # the volunteer that submitted all present jobs and takes their turns
+        self._busy: set[int] = set()  # workers whose own thread carries out a plan
+        self._lent: set[int] = set()  # workers whose plan a driver carries out
+        self._used: set[int] = set()  # workers that were lent since their own thread looked
+        self._dozing: set[int] = set()  # workers whose thread waits without a limit
         observer.watch(self.load)
 
     def load(self) -> EngineLoad:
@@ -171,7 +182,7 @@ class Scheduler:
             self.most_rows = min(self._worker_rows)
             if not self._failed:  # the observer may already belong to a new engine
                 self._observer.rows_limited(self.most_rows)
-            self._changed.notify_all()
+            self._hand_over()
 
     @property
     def failed(self) -> bool:
@@ -207,6 +218,7 @@ class Scheduler:
                 self._queue.remove(job.number)
                 message = "dropped from the full queue: this caller has the most work queued"
                 self._to_remove.setdefault(job.number, QueueFull(message))
+            driver = self._driver_of(len(jobs))
             self._queue.add(jobs)
             for job in jobs:
                 job.submitted = now
@@ -214,9 +226,88 @@ class Scheduler:
                 self._lanes.submit(job.party, job.cost)
                 if job.deadline is not None and job.deadline < self._earliest:
                     self._earliest = job.deadline
-            # Workers without work are equal: each takes a job, or none does. No other thread waits here, because new
-            # jobs are refused before a thread waits for the end of all jobs.
-            self._changed.notify(len(self._queue))
+            if driver is not None:
+                self._driver = driver
+            elif self._driver is not None:
+                self._hand_over()
+            else:
+                # Workers without work are equal: each takes a job, or none does. No other thread waits here, because
+                # new jobs are refused before a thread waits for the end of all jobs.
+                self._changed.notify(len(self._queue))
+
+    def volunteer(self) -> None:
+        """Promise that this thread calls `lend` after its next submissions, until it calls `retire`."""
+        self._volunteers.add(threading.get_ident())
+
+    def retire(self) -> None:
+        """End the promise of `volunteer`. The threads of the workers continue with what is left."""
+        self._volunteers.discard(threading.get_ident())
+        if self._driver == threading.get_ident():
+            with self._changed:
+                self._hand_over()
+
+    def lend(self) -> tuple[int, StepPlan] | None:
+        """Return a worker with its next plan if the calling thread is the driver, or else None. It never waits.
+
+        The caller carries out the plan, and calls `go_on` until that returns None. It calls `take_back` in any case.
+        """
+        thread = threading.get_ident()
+        if self._driver != thread:
+            return None
+        with self._changed:
+            if self._driver != thread:
+                return None
+            free = [worker for worker in range(self._workers) if worker not in self._busy | self._lent]
+            worker = next(filter(self._running.lanes_of, free), free[0] if free else None)
+            plan = self._plan(worker) if worker is not None else None  # otherwise all workers free memory
+            if worker is None or plan is None:
+                self._hand_over()
+                return None
+            self._lent.add(worker)
+            return worker, plan
+
+    def go_on(self, worker: int, last: TimeSlice) -> StepPlan | None:
+        """Return the next plan of a lent worker, or None if a job has ended or another thread has work too.
+
+        last: its work since the previous plan
+        """
+        with self._changed:
+            if self._driver is None or self._freed_rows:
+                return None
+            return self._plan(worker, last)
+
+    def take_back(self, worker: int) -> None:
+        """End the loan of a worker."""
+        with self._changed:
+            self._lent.discard(worker)
+            self._used.add(worker)
+            if self._driver is None and (self._jobs or self._stopping or self._failed or worker in self._dozing):
+                self._changed.notify_all()
+
+    def recall(self) -> None:
+        """Let the threads of the workers continue after the present step of a driver."""
+        with self._changed:
+            self._hand_over()
+
+    def wait_for_loans(self, timeout: float) -> bool:
+        """Wait until no worker is lent, and return whether none is; timeout: seconds."""
+        with self._changed:
+            return self._changed.wait_for(lambda: not self._lent, timeout)
+
+    def _driver_of(self, jobs: int) -> int | None:
+        """Return the calling thread if it takes the turns for so many new jobs and the present ones, or else None.
+
+        More jobs are spread over the workers.
+        """
+        thread = threading.get_ident()
+        if thread not in self._volunteers or len(self._jobs) + jobs >= self._spread:
+            return None
+        return thread if self._driver == thread or not self._jobs else None
+
+    def _hand_over(self) -> None:
+        """Let the threads of the workers continue instead of the driver."""
+        self._driver = None
+        self._changed.notify_all()
 
     def check_texts(self, caller: str, texts: int) -> None:
         """Raise what `submit` would raise for any so many texts of a caller."""
@@ -277,28 +368,48 @@ class Scheduler:
         patience: seconds without work until an idle plan is returned; None waits for work
         """
         with self._changed:
+            self._busy.discard(worker)
             while True:
-                removed = self._removed(worker) if self._to_remove or self._clock() >= self._earliest else []
-                for slices in self._slices.values():
-                    slices[worker] += 1
-                admitted = self._admitted(worker) if self._queue.rows else []
-                if self._freed_rows:
-                    self._freed_rows = False
-                    if self._queue.rows:
-                        self._offer_freed_rows()
-                if last is not None:  # after the admission, so that a lane with new work precedes the lane that ran
-                    self._lanes.charge(*last)
-                    last = None
-                lanes = self._running.lanes_of(worker)
-                if lanes:
-                    lane = lanes[0] if len(lanes) == 1 else self._lanes.next()
-                    return StepPlan(removed, admitted, lane, self._is_contended())
-                if removed:
-                    return StepPlan(removed, admitted, MAIN, self._is_contended())
-                if self._failed or (self._stopping and not self._queue.rows):
-                    return None
-                if not self._changed.wait(patience):
-                    return StepPlan([], [], idle=True)
+                if self._driver is None and worker not in self._lent:
+                    plan, last = self._plan(worker, last), None
+                    if plan is None and patience is None and worker in self._used:
+                        plan = StepPlan([], [])  # the worker keeps memory again, which it frees some time later
+                    if plan is not None:
+                        return self._begun(worker, plan)
+                    if self._failed or (self._stopping and not self._queue.rows):
+                        return None
+                if patience is None:
+                    self._dozing.add(worker)
+                notified = self._changed.wait(patience)
+                self._dozing.discard(worker)
+                if not notified and worker not in self._used and worker not in self._lent:
+                    return self._begun(worker, StepPlan([], [], idle=True))
+                if not notified:
+                    self._used.discard(worker)
+
+    def _begun(self, worker: int, plan: StepPlan) -> StepPlan:
+        """Return a plan that the thread of a worker carries out now."""
+        self._busy.add(worker)
+        self._used.discard(worker)
+        return plan
+
+    def _plan(self, worker: int, last: TimeSlice | None = None) -> StepPlan | None:
+        """Return the next plan of a worker, or None without work; last: see `next`."""
+        removed = self._removed(worker) if self._to_remove or self._clock() >= self._earliest else []
+        for slices in self._slices.values():
+            slices[worker] += 1
+        admitted = self._admitted(worker) if self._queue.rows else []
+        if self._freed_rows:
+            self._freed_rows = False
+            if self._queue.rows:
+                self._offer_freed_rows()
+        if last is not None:  # after the admission, so that a lane with new work precedes the lane that ran
+            self._lanes.charge(*last)
+        lanes = self._running.lanes_of(worker)
+        if not lanes and not removed:
+            return None
+        lane = lanes[0] if len(lanes) == 1 else self._lanes.next() if lanes else MAIN
+        return StepPlan(removed, admitted, lane, self._is_contended())
 
     def close(self, job: Job, steps: int = 0) -> None:
         """Forget a job that has its outcome; steps: decoder steps of a translation."""
@@ -314,8 +425,10 @@ class Scheduler:
                 if self._queue.rows and (unforeseen := cost_of_steps(job, steps) - job.cost) > 0:
                     self._queue.charge(job, unforeseen)  # the translation became longer than its source
             self._freed_rows = True
-            if self._stopping and not self._jobs:
-                self._changed.notify_all()
+            if not self._jobs:
+                self._driver = None
+                if self._stopping:
+                    self._changed.notify_all()
 
     def stop(self, timeout: float) -> bool:
         """Accept no more jobs, wait until the present ones end, then cancel the rest.
@@ -324,7 +437,7 @@ class Scheduler:
         """
         with self._changed:
             self._stopping = True
-            self._changed.notify_all()
+            self._hand_over()
             done = self._changed.wait_for(lambda: not self._jobs or self._failed, timeout)
             self._cancel(list(self._jobs))
             return done and not self._failed
@@ -337,7 +450,7 @@ class Scheduler:
                 if job.worker is None:
                     self._queue.remove(job.number)
                     self._assign(job, worker)
-            self._changed.notify_all()
+            self._hand_over()
             return [job for job in self._jobs.values() if job.worker == worker]
 
     def take_all(self) -> list[Job]:
@@ -350,13 +463,13 @@ class Scheduler:
             self._jobs.clear()
             self._to_remove.clear()
             self._running, self._lanes = Running(self._workers), Lanes(self._workers)
-            self._changed.notify_all()
+            self._hand_over()
             return jobs
 
     def _cancel(self, numbers: Sequence[int]) -> None:
         for number in numbers:
             self._to_remove.setdefault(number, Cancelled("the call was cancelled"))
-        self._changed.notify_all()
+        self._hand_over()
 
     def _removed(self, worker: int) -> list[tuple[Job, RequestError]]:
         """Return the jobs to remove: the worker's, and queued ones, which it takes over."""

@@ -1,6 +1,7 @@
-"""A worker: one thread with its own running batches. Before each step it removes, encodes and admits jobs.
+"""A worker: its own running batches. Before each step it removes, encodes and admits jobs.
 
-It never waits for a batch to fill or to end. Workers share only a model and the scheduler.
+It never waits for a batch to fill or to end. Workers share only a model and the scheduler. A worker has a thread; the
+scheduler may lend it to the thread of a caller, one turn at a time.
 """
 
 from __future__ import annotations
@@ -205,16 +206,26 @@ class Worker:
         last: TimeSlice | None = None
         try:
             while (plan := self._scheduler.next(self._number, last, self._patience)) is not None:
-                start = self.since = time.monotonic()
-                self.step(plan)
-                last, self.since = TimeSlice(plan.lane, time.monotonic() - start), None
+                last = self.take_turn(plan)
         except Exception:
-            logger.exception("the engine died")
-            for job in self._scheduler.fail(self._number):
-                self._end(job, EngineLost(LOST))
+            self.die()
+        finally:
+            self._observer.states_changed(-sum(lane.batches.state_bytes for lane in self._lanes.values()))
+
+    def take_turn(self, plan: StepPlan) -> TimeSlice:
+        """Carry out the plan on the calling thread, and return the work."""
+        start = self.since = time.monotonic()
+        try:
+            self.step(plan)
         finally:
             self.since = None
-            self._observer.states_changed(-sum(lane.batches.state_bytes for lane in self._lanes.values()))
+        return TimeSlice(plan.lane, time.monotonic() - start)
+
+    def die(self) -> None:
+        """Log the current error, which lies outside a single job, and end all jobs of this worker."""
+        logger.exception("the engine died")
+        for job in self._scheduler.fail(self._number):
+            self._end(job, EngineLost(LOST))
 
     def step(self, plan: StepPlan) -> None:
         """Carry out the plan: remove and admit jobs, then serve a lane."""

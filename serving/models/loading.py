@@ -40,6 +40,7 @@ from lingon.serving.runtime.runner import Runner
 from lingon.serving.runtime.sessions import GraphLoadError, as_graph_load_error
 from lingon.serving.runtime.validation import check_scorer, check_search, checked_tokenizer
 from lingon.serving.threads import run_at_low_priority
+from lingon.serving.translation.cache import TranslationCache
 from lingon.serving.translation.options import WHOLE
 from lingon.serving.translation.translator import Translator, describe
 from lingon.translation.v1 import translation_pb2 as pb
@@ -215,6 +216,7 @@ class LoadOptions:
     on_demand: whether a request waits for the load. Weights are mapped, and only the files that are used are verified.
         The scorer is loaded and checked later, by `complete` of the translator, which raises as `load_translator`
     proven: whether this process has loaded and checked the same bytes before. They are verified, loaded and warmed up
+    cache: results of earlier requests; None decodes every text
     on_phase: called with one of lingon.serving.observability.metrics.PHASES when it begins
     """
 
@@ -231,6 +233,7 @@ class LoadOptions:
     low_priority: bool = False
     on_demand: bool = False
     proven: bool = False
+    cache: TranslationCache | None = None
     on_phase: Callable[[str], None] = lambda phase: None
 
 
@@ -331,6 +334,7 @@ def load_translator(bundle: Bundle, options: LoadOptions) -> Translator:
         shortlist=default if runner.shortlist else None,
         vocabulary=vocabulary,
         complete=complete,
+        cache=options.cache,
     )
     if not options.on_demand:
         complete()

@@ -23,6 +23,7 @@ from lingon.serving.observability.metrics import LoadProgress, Metrics, ModelMet
 from lingon.serving.runtime.device import cuda_missing, expects_cuda, has_fallen_back, instruction_set_of
 from lingon.serving.runtime.failpoints import Failpoints
 from lingon.serving.settings import HTTP_CONNECTIONS, Settings
+from lingon.serving.translation.cache import TranslationCache
 from lingon.serving.translation.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -142,6 +143,7 @@ class ModelRegistry:
         self.catalog: Catalog[ServedModel] = Catalog([], settings.pivots, settings.preferred_models)
         self.draining: list[Entry[ServedModel]] = []  # unpublished; requests may be in flight
         self._settings, self._metrics, self._load, self._gpu_expected = settings, metrics, load, gpu_expected
+        self._cache = _cache_of(settings, metrics)
         self._faults = Failpoints.parse(settings.failpoints) if settings.failpoints else None
         self.progress: LoadProgress | None = None  # progress of the current or the last load
         self._left_out: dict[str, int] = {}  # by name of a model: versions that were skipped at the start
@@ -267,6 +269,7 @@ class ModelRegistry:
             self._load_options(),
             observer=metrics,
             low_priority=self._serves_others,
+            cache=self._cache,
             on_demand=on_demand,
             proven=on_demand and bundle.manifest_digest in self._proven,
             on_phase=progress.begin,
@@ -341,6 +344,8 @@ class ModelRegistry:
             served.in_flight.cancel_all()
             await served.in_flight.wait_until_idle(ABORT_SECONDS)
         self.draining.remove(entry)
+        if self._cache is not None:
+            self._cache.drop(entry.label)
         if served.is_loaded:
             self._metrics.remove(served.metrics)
         else:
@@ -385,3 +390,20 @@ class ModelRegistry:
             except Exception as error:  # one error must not keep the other engines running
                 fault(logger, "an engine was not stopped", error, model=entry.label)
                 entry.model.translator.engine.fail_all()
+
+
+def _cache_of(settings: Settings, metrics: Metrics) -> TranslationCache | None:
+    """Return the cache of all models, which counts in the metrics, or None if the settings have none."""
+    if settings.cache is None:
+        return None
+    hits, misses = metrics.cache_lookups.labels("hit"), metrics.cache_lookups.labels("miss")
+
+    def count_lookup(found: int, missed: int) -> None:
+        hits.inc(found)
+        misses.inc(missed)
+
+    def count_change(size: int, evicted: int) -> None:
+        metrics.cache_bytes.set(size)
+        metrics.cache_evictions.inc(evicted)
+
+    return TranslationCache(settings.cache, on_lookup=count_lookup, on_change=count_change)

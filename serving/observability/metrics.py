@@ -333,6 +333,11 @@ class Metrics:
         "cold_load_seconds", "Duration of a successful load of a cold model for requests, in seconds.", LAG_SECONDS
     )
     pool_evictions = counter("model_evictions", "Models that were unloaded to make room for others.")
+    cache_lookups = counter(
+        "cache_lookups", "Texts that were looked up in the cache of translations.", outcome=("hit", "miss")
+    )
+    cache_evictions = counter("cache_evictions", "Translations that left the full cache for newer ones.")
+    cache_bytes = gauge("cache_bytes", "Memory of the translations in the cache, in bytes; 0 without a cache.")
     models_to_load = gauge("models_to_load", "Models that are being loaded or wait for it.")
     versions_left_out = gauge(
         "versions_left_out",

@@ -127,7 +127,10 @@ class LoopCallbacks:
         self._posted.append((callback, value))
         if not self._wake_up_pending and not self._loop.is_closed():
             self._wake_up_pending = True
-            self._loop.call_soon_threadsafe(self._run)
+            if asyncio._get_running_loop() is self._loop:  # on the thread of a caller, which decodes between callbacks
+                self._loop.call_soon(self._run)
+            else:
+                self._loop.call_soon_threadsafe(self._run)
 
     def _run(self) -> None:
         self._wake_up_pending = False  # before the first read, because a value may be posted during it

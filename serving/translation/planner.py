@@ -9,7 +9,7 @@ import asyncio
 import re
 import time
 import unicodedata
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
@@ -358,11 +358,16 @@ class Planner:
         self._alphabet = alphabet
 
     async def plan_texts(
-        self, request: Request, options: ResolvedOptions, time_slice: TimeSlice, check_queue: Callable[[int], None]
-    ) -> list[TextPlan | RequestError]:
+        self,
+        request: Request,
+        options: ResolvedOptions,
+        time_slice: TimeSlice,
+        check_queue: Callable[[int], None],
+        known: Collection[int] = (),
+    ) -> list[TextPlan | RequestError | None]:
         """Return the plan of each text, or the error of the text. Raises RequestTooLarge.
 
-        check_queue: see RequestSize
+        check_queue: see RequestSize; known: indices of texts that need no plan, and have None
         """
         if request.target_prefixes:
             check_prefixes(request)
@@ -370,10 +375,13 @@ class Planner:
         if any(prefixes) and options.text.format.is_markup:
             raise InvalidRequest("target_prefixes", "target_prefixes cannot be used with a text.format with markup")
         size = RequestSize("texts", self._limits, options.samples, check_queue)
-        plans: list[TextPlan | RequestError] = []
+        plans: list[TextPlan | RequestError | None] = []
         for index, (text, prefix) in enumerate(zip(request.texts, prefixes, strict=True)):
             if plans and time.monotonic() > time_slice.end:
                 await time_slice.yield_if_due()
+            if index in known:
+                plans.append(None)
+                continue
             try:
                 begun = bool(prefix) or options.alternatives > 0
                 if options.text.format is Format.PIECES:

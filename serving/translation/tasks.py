@@ -93,6 +93,9 @@ class TextTask:
     """A text to translate, with a job for each part, or for each part and hypothesis if the request samples.
 
     If the request wants alternatives, the first part has a job for each.
+
+    settled: whether the result is the only possible one; False if another attempt failed, for example because the queue
+        was full, so that the first one stays
     """
 
     def __init__(
@@ -116,6 +119,7 @@ class TextTask:
         self._in_pieces = options.text.format is Format.PIECES
         grows = on_growth is not None and plan.plain is None and bool(plan.parts)
         self._detokenizer = self._new_detokenizer() if grows else None
+        self.settled = True
         self._announced = False  # whether on_growth was called since the last `delta`
         self._judged: Judged | None = None
         self._written = ""  # a translation that is one delta: with markup, or of a text with nothing to translate
@@ -263,6 +267,7 @@ class TextTask:
             except Expired:
                 raise
             except RequestError:
+                self.settled = False
                 continue  # the first translation stays
             if again.restored is not None and again.restored.means < Means.SPLIT:
                 found[index] = [replace(again, restored=None)]
@@ -285,6 +290,7 @@ class TextTask:
             except Expired:
                 raise
             except RequestError:
+                self.settled = False
                 continue  # the first attempt stays
             second = self._with_text(index, best)
             judgement = part_judgement(plan, index, second, guard, tokenizer)

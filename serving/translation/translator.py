@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import time
-from collections.abc import AsyncGenerator, Callable, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
 from typing import TypedDict, TypeVar
@@ -26,9 +26,10 @@ from lingon.serving.guard import profiles_of
 from lingon.serving.observability.tracing import current
 from lingon.serving.runtime.runner import AttentionChoice
 from lingon.serving.translation.attention import choose_attention
+from lingon.serving.translation.cache import TranslationCache
 from lingon.serving.translation.engine_client import EngineClient, ValidUtf8
 from lingon.serving.translation.options import ResolvedOptions, check_alignment, resolve
-from lingon.serving.translation.planner import Planner, Request, alphabet_of
+from lingon.serving.translation.planner import Planner, Request, alphabet_of, check_prefixes
 from lingon.serving.translation.plans import PairPlan, TextPlan, lexicon
 from lingon.serving.translation.replies import pair_error, text_error
 from lingon.serving.translation.steps import Guarding, TextModel
@@ -81,15 +82,18 @@ class Translator:
         shortlist: bool | None = None,
         vocabulary: Vocabulary | None = None,
         complete: Callable[[], None] = lambda: None,
+        cache: TranslationCache | None = None,
     ) -> None:
         """limits: limits of the engine; precision, provider: values for `describe`; graph_bytes: value for metrics.
 
         shortlist: the default for requests that do not set it, or None if the model has none
         vocabulary: of the tokenizer of the bundle, if it was read before
         complete: ends a load on demand, see lingon.serving.models.loading.LoadOptions
+        cache: results of earlier requests; None decodes every text
         """
         self.complete = complete
-        self.label = bundle.label
+        self.label, self.cache = bundle.label, cache
+        self.identity = f"{bundle.label} {bundle.manifest_digest} {precision} {provider} {shortlist}"
         self.engine, self.precision, self.provider = engine, precision, provider
         self.graph_bytes = graph_bytes
         self._vocabulary = vocabulary or Vocabulary(bundle.tokenizer())
@@ -153,19 +157,64 @@ class Translator:
         deadline: on the clock of `time.monotonic`; caller: the key of fair queuing
         """
         options = self.resolve(request.options, request.text)
+        if self.cache is None or options.job.sampling is not None:  # sampled texts depend on their index
+            results, _ = await self._results(request, options, deadline, caller, {})
+        else:
+            results = await self._with_cache(self.cache, request, options, deadline, caller)
+        return pb.TranslateResponse(results=results, options=options.message, **self._header)
+
+    async def _with_cache(
+        self,
+        cache: TranslationCache,
+        request: pb.TranslateRequest,
+        options: ResolvedOptions,
+        deadline: float | None,
+        caller: str,
+    ) -> list[pb.TextResult]:
+        """Return the results of a request, stored ones of texts that were translated before."""
+        if request.target_prefixes:
+            check_prefixes(request)
+        keys = cache.keys(
+            f"{self.identity} {self._header['source_language_code']} {self._header['target_language_code']}",
+            _options_key(request.options, request.text),
+            request.texts,
+            request.target_prefixes,
+        )
+        known = cache.find(keys)
+        if len(known) == len(keys):
+            texts_read.set(True)
+            return [known[index] for index in range(len(keys))]
+        results, settled = await self._results(request, options, deadline, caller, known)
+        for index in settled:
+            if not results[index].status.code:
+                cache.store(self.label, keys[index], results[index])
+        return results
+
+    async def _results(
+        self,
+        request: pb.TranslateRequest,
+        options: ResolvedOptions,
+        deadline: float | None,
+        caller: str,
+        known: Mapping[int, pb.TextResult],
+    ) -> tuple[list[pb.TextResult], list[int]]:
+        """Decode all texts but those of known results. Return all results, and the texts that were decoded.
+
+        Texts whose result might differ at another time are not among the latter, see `TextTask.settled`.
+        """
         time_slice = TimeSlice(caller)
-        plans = await self.plan(request, options, time_slice)
+        plans = await self.plan(request, options, time_slice, known)
         client = self._client(deadline, caller)
         tasks = await self._tasks(plans, client, options, time_slice)
         done = await self._run(client, tasks, at_once=any(task.submits_more for task in tasks))
         whole = len(done) == len(plans)
-        results = [*done.values()] if whole else await _in_order(done, plans, text_error, time_slice)
-        return pb.TranslateResponse(results=results, options=options.message, **self._header)
+        results = [*done.values()] if whole else await _in_order({**known, **done}, plans, text_error, time_slice)
+        return results, [task.index for task in tasks if task.settled]
 
     def resolve(self, asked: pb.DecodingOptions, text: pb.TextOptions | None = None) -> ResolvedOptions:
         """Return the options of a request with this model's defaults, checked."""
         text = text or pb.TextOptions()
-        key = asked.SerializeToString(deterministic=True), text.SerializeToString(deterministic=True)
+        key = _options_key(asked, text)
         found = self._resolved.get(key)
         if found is None:
             found = resolve(asked, self.manifest, self._vocabulary, self._shortlist, text)
@@ -239,23 +288,25 @@ class Translator:
         return found
 
     async def plan(
-        self, request: Request, options: ResolvedOptions, time_slice: TimeSlice
-    ) -> list[TextPlan | RequestError]:
+        self, request: Request, options: ResolvedOptions, time_slice: TimeSlice, known: Collection[int] = ()
+    ) -> list[TextPlan | RequestError | None]:
         """Return the plan of each text, or the error of the text. Raises RequestTooLarge and QueueFull.
+
+        known: indices of texts that need no plan, and have None
 
         The engine has room for a request before its texts are read. QueueFull is raised as soon as it is certain.
         """
-        self.engine.check_texts(time_slice.caller, len(request.texts))
+        self.engine.check_texts(time_slice.caller, len(request.texts) - len(known))
         texts_read.set(True)
         check_queue = partial(self.engine.check_texts, time_slice.caller)
-        return await self._planner.plan_texts(request, options, time_slice, check_queue)
+        return await self._planner.plan_texts(request, options, time_slice, check_queue, known)
 
     def _client(self, deadline: float | None, caller: str) -> EngineClient:
         return EngineClient(self.engine, self._valid_utf8, deadline, caller, self._tokenizer.languages)
 
     async def _tasks(
         self,
-        plans: Sequence[TextPlan | RequestError],
+        plans: Sequence[TextPlan | RequestError | None],
         client: EngineClient,
         options: ResolvedOptions,
         time_slice: TimeSlice,
@@ -325,9 +376,14 @@ def describe(manifest: Manifest, precision: str, provider: str, shortlist: bool 
     )
 
 
+def _options_key(asked: pb.DecodingOptions, text: pb.TextOptions) -> tuple[bytes, bytes]:
+    """Return the options of a request as bytes, which are the same for equal options."""
+    return asked.SerializeToString(deterministic=True), text.SerializeToString(deterministic=True)
+
+
 async def _in_order(
     done: Mapping[int, Result],
-    plans: Sequence[TextPlan | PairPlan | RequestError],
+    plans: Sequence[TextPlan | PairPlan | RequestError | None],
     result_of: Callable[[RequestError], Result],
     time_slice: TimeSlice,
 ) -> list[Result]:
@@ -339,7 +395,7 @@ async def _in_order(
 
 
 async def _refused(
-    result_of: Callable[[RequestError], Result], plan: TextPlan | PairPlan | RequestError, time_slice: TimeSlice
+    result_of: Callable[[RequestError], Result], plan: TextPlan | PairPlan | RequestError | None, time_slice: TimeSlice
 ) -> Result:
     assert isinstance(plan, RequestError)
     await time_slice.yield_if_due()

@@ -241,7 +241,13 @@ class Loader:
         self.engines.append(engine)
         shortlist = None if self.runner.shortlist is None else bundle.manifest.defaults.shortlist
         return Translator(
-            bundle, engine, options.limits, precision="fp32", provider="CPUExecutionProvider", shortlist=shortlist
+            bundle,
+            engine,
+            options.limits,
+            precision="fp32",
+            provider="CPUExecutionProvider",
+            shortlist=shortlist,
+            cache=options.cache,
         )
 
     def end(self) -> None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import queue
+import threading
 import time
 from collections.abc import Iterator, Sequence
 from contextlib import contextmanager
@@ -15,6 +16,7 @@ from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.scheduler import NullObserver, Scheduler
 from lingon.serving.runtime.runner import Runner
+from tests.support.echo_engine import EchoBuffers, EchoRunner
 
 
 class Recorder(NullObserver):
@@ -34,6 +36,27 @@ class Recorder(NullObserver):
 
     def ended(self, outcome: str, target_tokens: int) -> None:
         self.endings.append(outcome)
+
+
+class ThreadNotingRunner(EchoRunner):
+    """Notes the thread and the rows of each step. during: called in each step."""
+
+    def __init__(self, **options: Any) -> None:
+        super().__init__(**options)
+        self.steps_of: list[tuple[int, int]] = []
+        self.during = lambda: None
+
+    def open(self, *args: Any, **options: Any) -> EchoBuffers:
+        buffers = super().open(*args, **options)
+        step = buffers.step
+
+        def noting(sentences: int, *, logits: bool) -> Any:
+            self.steps_of.append((threading.get_ident(), sentences))
+            self.during()
+            return step(sentences, logits=logits)
+
+        buffers.step = noting  # type: ignore[method-assign]
+        return buffers
 
 
 class EngineHarness:

@@ -69,7 +69,13 @@ class VersionedLoader(Loader):
         self.started.append(engine.scheduler)
         self.runners[version] = runner
         return Translator(
-            bundle, engine, options.limits, precision="fp32", provider="CPUExecutionProvider", graph_bytes=7
+            bundle,
+            engine,
+            options.limits,
+            precision="fp32",
+            provider="CPUExecutionProvider",
+            graph_bytes=7,
+            cache=options.cache,
         )
 
 
