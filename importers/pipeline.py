@@ -144,7 +144,7 @@ def compare_with_toolkits(
             yield from other.compare(checkpoint, source, folder, texts)
         else:
             yield f"not compared with {other.TOOLKIT}, which is not installed; {EXTRA}"
-    if known is transformers and ctranslate2.is_installed():
+    if known is transformers and known.is_installed() and ctranslate2.is_installed():  # it converts by Transformers
         yield from ctranslate2.compare_converted(checkpoint, source, folder, texts)
 
 

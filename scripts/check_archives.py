@@ -118,8 +118,10 @@ def check_installed(wheel: Path) -> None:
 
 
 def _of_pip(variables: Mapping[str, str]) -> Iterator[tuple[str, str]]:
-    """Yield the variables that say where pip finds packages."""
-    return ((name, value) for name, value in variables.items() if name.startswith("PIP_"))
+    """Yield the variables that say where pip finds packages, without the versions that a Makefile asks for: a user has
+    the newest ones.
+    """
+    return ((name, value) for name, value in variables.items() if name.startswith("PIP_") and "CONSTRAINT" not in name)
 
 
 def run(command: Sequence[str], failure: str, variables: Mapping[str, str] | None = None, folder: Path = ROOT) -> str:

@@ -10,6 +10,7 @@ import asyncio
 import selectors
 import threading
 from collections.abc import Callable, Coroutine
+from concurrent.futures import ThreadPoolExecutor
 from typing import Any, TypeVar
 
 from lingon.errors import Cancelled
@@ -64,7 +65,14 @@ class _CallerLoop:
             task.cancel()
 
     def close(self) -> None:
-        """End what an interrupted call has left, and close the loop."""
+        """End what an interrupted call has left, and close the loop. The thread may run another event loop."""
+        if asyncio._get_running_loop() is None:
+            self._end()
+            return
+        with ThreadPoolExecutor(1) as thread:  # this one cannot run two event loops
+            thread.submit(self._end).result()
+
+    def _end(self) -> None:
         try:
             self._loop.run_until_complete(_end_all(self._loop))
         finally:

@@ -245,7 +245,6 @@ class Server:
         return work.done()
 
     def _open(self) -> None:
-        gc.freeze()  # the manifests of many models make a full collection slow, and are not garbage
         self._gate.open()
         self._set_serving(True)
         try:
@@ -339,10 +338,17 @@ class Server:
 
 
 def serve(settings: Settings, announce: Callable[[str], None], load: LoadFunction = load_translator) -> int:
-    """Run a server until it ends, and return the exit code. The parameters are those of Server."""
+    """Run a server until it ends, and return the exit code. The parameters are those of Server.
+
+    The process belongs to the server: its garbage collection, the limits of its files and of malloc are set here.
+    """
+
+    def announce_and_freeze(line: str) -> None:
+        gc.freeze()  # the manifests of many models make a full collection slow, and are not garbage
+        announce(line)
 
     async def live() -> int:
-        server = Server(settings, announce, load, fitting_connections(http=settings.http_port is not None))
+        server = Server(settings, announce_and_freeze, load, fitting_connections(http=settings.http_port is not None))
         code = await server.run()
         if server.has_stuck_thread:
             os._exit(code)  # an orderly exit would wait for the thread, or abort if it runs a graph

@@ -62,7 +62,7 @@ def test_the_wheel_holds_one_package_with_every_module_of_the_linked_folders(whe
     assert modules - set(names) == set()
     page = {f"lingon/{path.relative_to(ROOT)}" for path in (ROOT / "gateway" / "page").rglob("*.*")}
     assert page - set(names) == set()
-    others = set(names) - page
+    others = set(names) - page - {"lingon/fetching/catalogue.json"}
     assert [name for name in others if "results" in Path(name).parts or name.endswith((".json", ".svg"))] == []
 
 

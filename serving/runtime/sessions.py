@@ -83,7 +83,10 @@ WEIGHT_TYPES = {1: np.float32, 3: np.int8, 10: np.float16}
 
 FIELDS = {
     "Model": {"graph": (7, "Graph")},
-    "Graph": {"initializer": (5, "[Tensor]")},
+    "Graph": {"node": (1, "[Node]"), "initializer": (5, "[Tensor]"), "output": (12, "[Value]")},
+    "Node": {"input": (1, "[string]"), "attribute": (5, "[Attribute]")},
+    "Attribute": {"g": (6, "Graph")},
+    "Value": {"name": (1, "string")},
     "Tensor": {
         "dims": (1, "[int64]"),
         "data_type": (2, "int32"),
@@ -93,7 +96,8 @@ FIELDS = {
     },
     "Entry": {"key": (1, "string"), "value": (2, "string")},
 }
-"""The messages of ONNX with the locations of weights. Each field has its number and type, in brackets if repeated.
+"""The messages of ONNX with the locations of weights, and with what reads them. Each field has its number and type, in
+brackets if repeated.
 
 Protocol buffers skip all other fields. The package `onnx` would take more memory than the weights.
 """
@@ -121,16 +125,19 @@ class SharedWeights:
                 content.madvise(MADV_DONTNEED)
 
     def tensors(self, graph: bytes) -> dict[str, ort.OrtValue]:
-        """Return the weights of a graph that are in the files, by name. They must live as long as its sessions.
+        """Return the weights that a graph reads from the files, by name. They must live as long as its sessions.
 
-        Weights with a wrong location are left out, so that ONNX Runtime refuses the graph with its reason.
+        Weights with a wrong location are left out, so that ONNX Runtime refuses the graph with its reason. So are those
+        that nothing reads: ONNX Runtime drops them, and then refuses to be given them.
         """
         model = _MODEL()
         try:
             model.ParseFromString(graph)
         except DecodeError:
             return {}
-        found = {each.name: self._tensor(each) for each in model.graph.initializer if each.data_location == EXTERNAL}
+        external = [each for each in model.graph.initializer if each.data_location == EXTERNAL]
+        read = _read_values(model.graph)
+        found = {each.name: self._tensor(each) for each in external if each.name in read}
         return {name: value for name, value in found.items() if value is not None}
 
     def _tensor(self, tensor: Any) -> ort.OrtValue | None:
@@ -150,6 +157,17 @@ class SharedWeights:
             values = np.frombuffer(content, dtype, count, place).reshape(shape)
             self._tensors[key] = ort.OrtValue.ortvalue_from_numpy(values)
         return self._tensors[key]
+
+
+def _read_values(graph: Any) -> set[str]:
+    """Return the names of the values that the nodes of a graph, or of a graph inside one, read or that it returns."""
+    found = {each.name for each in graph.output}
+    for node in graph.node:
+        found.update(node.input)
+        for attribute in node.attribute:
+            if attribute.HasField("g"):
+                found |= _read_values(attribute.g)
+    return found
 
 
 def _is_number(text: str) -> bool:

@@ -52,7 +52,7 @@ DANGEROUS = {
 
 
 TENSORS_ALONE = "torch.load(weights_only=True)"  # an import reads foreign checkpoints, and this form builds no objects
-READS_TENSORS = "importers/files/tensors.py"
+READS_TENSORS = "importers/files/pickles.py"
 WITH_OPERATORS = "serving/runtime/card.py", "serving/runtime/sessions.py"  # of the package, not of a bundle
 OWN_OPERATORS = [f"{path}: register_custom_ops_library" for path in WITH_OPERATORS]
 SAFE = {"torch.load", "weights_only=True"}

@@ -84,6 +84,17 @@ def test_a_call_within_a_running_event_loop_is_answered_too(local: Local) -> Non
     assert asyncio.run(call()) == expected
 
 
+def test_a_translator_can_be_closed_within_a_running_event_loop(local: Local) -> None:
+    local.translate(TEXTS[0])
+
+    async def close() -> None:
+        local.translator.close()
+
+    asyncio.run(close())
+    with pytest.raises(Cancelled, match="the model was closed"):
+        local.translate(TEXTS[0])
+
+
 def test_calls_of_many_threads_have_the_replies_of_calls_alone(local: Local) -> None:
     expected = {text: local.translate(text) for text in TEXTS}
     with ThreadPoolExecutor(6) as pool:

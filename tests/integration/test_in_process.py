@@ -291,7 +291,7 @@ def test_the_ready_line_shows_an_address_that_clients_can_reach(host: str, calle
 def entry(name: str, languages: Languages | None = None) -> Entry[Any]:
     translator = SimpleNamespace(precision="int8", provider="CPUExecutionProvider")
     source, target = languages.pair if languages else ("en", "de")
-    return Entry(name, 1, source, target, SimpleNamespace(translator=translator), languages)
+    return Entry(name, 1, source, target, SimpleNamespace(translator=translator, is_loaded=True), languages)
 
 
 def test_the_ready_line_names_a_model_if_there_are_several():

@@ -37,6 +37,9 @@ TABLE = {
     "Forbidden": "PERMISSION_DENIED",
     "ChangeRefused": "FAILED_PRECONDITION",
     "ChangeInProgress": "ABORTED",
+    "ModelTooLarge": "FAILED_PRECONDITION",
+    "ModelMemoryFull": "RESOURCE_EXHAUSTED",
+    "ModelNotLoadable": "UNAVAILABLE",
     "Degenerate": "FAILED_PRECONDITION",
     "EngineFault": "INTERNAL",
 }

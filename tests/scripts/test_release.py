@@ -62,7 +62,7 @@ def checkout(tmp_path: Path) -> Path:
     """A repository with what the refusals of a release look at."""
     tree = tmp_path / "tree"
     (tree / "scripts").mkdir(parents=True)
-    for name in ("pyproject.toml", "CHANGELOG.md", "scripts/release.py", "scripts/check_archives.py"):
+    for name in (".gitignore", "pyproject.toml", "CHANGELOG.md", "scripts/release.py", "scripts/check_archives.py"):
         shutil.copy(ROOT / name, tree / name)
     git(tree, "init", "--quiet")
     date_changes(tree)
@@ -86,7 +86,6 @@ def with_a_tag_elsewhere(tree: Path) -> None:
 def with_other_archives(tree: Path) -> None:
     (tree / "dist").mkdir()
     (tree / "dist" / "lingon-0.0.1.tar.gz").touch()
-    (tree / ".gitignore").write_text("dist/\n")
     commit(tree)
 
 

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import contextlib
+import gc
 import json
 import signal
 import socket
@@ -70,6 +71,13 @@ async def test_health_is_serving_only_after_the_models_are_warmed_up():
     assert after == [SERVING] * len(names)
     assert http == (503, "NOT_SERVING\n")
     assert raised.value.code() == grpc.StatusCode.NOT_FOUND
+
+
+async def test_a_server_in_a_process_of_others_leaves_the_garbage_collection_to_them():
+    before = gc.get_freeze_count(), gc.get_threshold()
+    async with running() as server:
+        await server.translate("Tom")
+        assert (gc.get_freeze_count(), gc.get_threshold()) == before
 
 
 async def test_a_drain_finishes_calls_in_flight_and_refuses_new_ones():

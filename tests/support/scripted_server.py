@@ -250,15 +250,17 @@ from lingon.errors import EngineLost, QueueFull
 from tests.support.scripted_server import FakeService
 
 class FakeLocal(FakeService):
-    def __init__(self, path, *, device, precision, engines, threads):
+    def __init__(self, path, *, device, precision, engines, threads, cache):
         super().__init__()
         print(f"opened {path} {device} {precision} {engines} {threads}", file=sys.stderr)
     def close(self): print("closed", file=sys.stderr)
-    def begin(self, method, request, timeout):
+    def call(self, method, request, timeout):
         answers = {"Translate": self.translate, "Score": self.score, "ListModels": self.list_models}
+        return answers[method](request, timeout)
+    def begin(self, method, request, timeout):
         reply = Future()
         try:
-            reply.set_result(answers[method](request, timeout))
+            reply.set_result(self.call(method, request, timeout))
         except Exception as error:
             reply.set_exception(error)
         return reply

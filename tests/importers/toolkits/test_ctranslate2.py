@@ -155,10 +155,15 @@ def test_a_model_of_transformers_needs_no_second_toolkit(opus: Path, monkeypatch
 
 def test_only_the_comparisons_import_other_toolkits() -> None:
     folder = Path(pipeline.__file__).parent
-    importing = re.compile(r"^ *(?:from|import) +(transformers|ctranslate2)\b", re.MULTILINE)
+    importing = re.compile(r"^ *(?:from|import) +(transformers|ctranslate2|fxtranslate)\b", re.MULTILINE)
     found = {
         str(path.relative_to(folder)): set(names)
         for path in folder.rglob("*.py")
         if (names := importing.findall(path.read_text(encoding="utf-8")))
     }
-    assert found == {"toolkits/transformers.py": {"transformers"}, "toolkits/ctranslate2.py": {"ctranslate2"}}
+    assert found == {
+        "toolkits/transformers.py": {"transformers"},
+        "toolkits/ctranslate2.py": {"ctranslate2"},
+        "toolkits/opennmt.py": {"ctranslate2"},
+        "toolkits/fxtranslate.py": {"fxtranslate"},
+    }

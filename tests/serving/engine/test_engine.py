@@ -348,7 +348,7 @@ class Cold(Engine):
         super().__init__(EchoRunner(), EngineLimits())
         self._threads = [threading.Thread() for _ in range(20)]
 
-    def warm(self) -> None: ...
+    def warm(self, *, scorer: bool = True) -> None: ...
 
 
 def test_workers_can_be_looked_for_while_another_thread_starts_engines():

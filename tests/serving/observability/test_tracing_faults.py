@@ -167,7 +167,7 @@ MISSING = """
 import sys
 sys.modules["opentelemetry"] = None
 from lingon.cli.main import main
-sys.exit(main(["serve", "nowhere", *sys.argv[1:]]))
+sys.exit(main(["serve", "docs", *sys.argv[1:]]))
 """
 
 
@@ -180,7 +180,7 @@ def test_traces_without_the_extra_fail_at_the_start_and_name_it():
         "lingon: error: lingon serve --traces needs what the extra 'tracing' installs (opentelemetry is missing): "
         f"{install_command('tracing')}"
     ]
-    assert "nowhere" in plain.stderr, "without traces it comes as far as the models"
+    assert "docs: no bundle" in plain.stderr, "without traces it comes as far as the models"
 
 
 UNTRACED = """
