@@ -31,7 +31,7 @@ def compare(checkpoint: Checkpoint, source: ForeignModel, folder: Path, texts: S
     """Compare tokens with those of CTranslate2, and return a line for each search.
 
     A model that it cannot convert is not compared, and a line says so. Of an encoder and a decoder it computes
-    sinusoids, plain activations and LayerNorm alone: it converts rotary positions, and does not compute them.
+    sinusoids, plain activations and LayerNorm alone.
 
     Raises ParityError as `compare_tokens` does.
     """
