@@ -54,7 +54,7 @@ INSTRUCTION_SETS = {
         "avx2": AVX2,
         "portable": (),
     },
-    "aarch64": {"neon": ("-march=armv8.2-a+dotprod",), "portable": ()},
+    "aarch64": {"i8mm": ("-march=armv8.2-a+dotprod+i8mm",), "neon": ("-march=armv8.2-a+dotprod",), "portable": ()},
 }
 """By processor, the instruction sets that isa.cpp is compiled for, and the flags that turn each on."""
 

@@ -107,7 +107,8 @@ void product(const Rows& rows, const Weights& weights, int64_t first, int64_t la
   const int64_t tiles = (rows.count + kTileRows - 1) / kTileRows;
   if (tiles == 0) return;
   // Tiles are of nearly equal size: small ones take more time for a row.
-  const int64_t tile_rows = rows.count / tiles, larger_tiles = rows.count % tiles;
+  const int64_t steps = (rows.count + kRowStep - 1) / kRowStep;
+  const int64_t tile_steps = steps / tiles, larger_tiles = steps % tiles;
   const int64_t lines = (kPanel * kGroup + tiles - 1) / tiles;
   for (int64_t panel = first; panel < last; panel += kTilePanels) {
     const int panels = last - panel < kTilePanels ? 1 : kTilePanels;
@@ -117,7 +118,8 @@ void product(const Rows& rows, const Weights& weights, int64_t first, int64_t la
     // The next panel comes from memory during all tiles of this one: the first one alone would wait for it.
     Ahead ahead{columns + panels * bytes, lines};
     for (int64_t tile = 0, begin = 0; tile < tiles; ++tile) {
-      const int64_t count = tile_rows + (tile < larger_tiles);
+      const int64_t most = kRowStep * (tile_steps + (tile < larger_tiles)), left = rows.count - begin;
+      const int64_t count = most < left ? most : left;
       tile_of<kTileRows>(count, panels, rows.values + begin * stride, stride, columns, groups, order, ahead, sums);
       ends.write(sums, begin, count, panels);
       begin += count, ahead.from += groups * lines;
@@ -129,6 +131,7 @@ void product(const Rows& rows, const Weights& weights, int64_t first, int64_t la
 #define LINGON_NAME(name) LINGON_TEXT(name)
 const Kernels kKernels = {LINGON_NAME(LINGON_ISA),
                           kAddsFours,
+                          kLayout,
                           quantise,
                           normalise,
                           widen,

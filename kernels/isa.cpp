@@ -3,6 +3,9 @@
 #ifdef LINGON_AMX
 #define LINGON_AVX512_VNNI  // it has these instructions too
 #endif
+#ifdef LINGON_I8MM
+#define LINGON_NEON  // likewise
+#endif
 
 #include "compute.h"
 

@@ -24,6 +24,15 @@ constexpr int64_t blocks_of(int64_t inputs) { return padded_inputs(inputs) / (kG
 constexpr int64_t panels_of(int64_t outputs) { return (outputs + kPanel - 1) / kPanel; }
 constexpr int64_t panel_bytes(int64_t inputs) { return padded_inputs(inputs) * kPanel; }
 
+// The order of the weights of a block, which is eight inputs of a panel: bytes from a group of inputs to the next one,
+// and from an output to the next one. The inputs of a group lie together.
+struct BlockLayout {
+  int64_t group, output;
+};
+constexpr BlockLayout kByGroups = {kGroup * kPanel, kGroup};    // (groups of inputs, 16, 4)
+constexpr BlockLayout kByOutputs = {kGroup, kGroup * kGroups};  // (16, groups of inputs, 4)
+constexpr int64_t kBlockBytes = kGroups * kGroup * kPanel;
+
 // A float16 as its bits.
 struct Half {
   uint16_t bits;
@@ -45,7 +54,8 @@ struct RowScale {
   int32_t zero;
 };
 
-// Weights (outputs, inputs), as panels of 16 outputs: (panels, groups of inputs, 16, 4), zeros at the ends.
+// Weights (outputs, inputs), as panels of 16 outputs: (panels, blocks of inputs, a block), zeros at the ends. A block
+// has the layout of the kernels.
 // With 7 bits a sum of two products fits the 16-bit sums of AVX2, so that all instruction sets give the same integers.
 // Four products fit too where the weights are not all large, as in most blocks. These blocks come first.
 struct Weights {
@@ -114,7 +124,8 @@ struct Queries {
 
 struct Kernels {
   const char* name;
-  bool adds_fours;  // whether a product is faster with an order of blocks
+  bool adds_fours;  // whether a product is faster with an order of blocks, which have the layout kByGroups
+  BlockLayout layout;
 
   // Normalise a row and quantise it with a scale of its own; zeros up to padded_inputs. normed: scratch of `columns`.
   RowScale (*quantise)(const float* row, int64_t columns, const Norm& norm, float* normed, uint8_t* values);

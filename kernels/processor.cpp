@@ -25,6 +25,7 @@ LINGON_DECLARE(avx_vnni)
 LINGON_DECLARE(avx512_vnni)
 LINGON_DECLARE(amx)
 LINGON_DECLARE(neon)
+LINGON_DECLARE(i8mm)
 
 namespace {
 
@@ -63,6 +64,12 @@ bool has_amx() {
 
 bool has_dot_products() { return getauxval(AT_HWCAP) & HWCAP_ASIMDDP; }
 
+// Products of 8-bit matrices in vector registers. Those of SVE have a bit of their own.
+bool has_i8mm() {
+  constexpr unsigned long kI8mm = 1ul << 13;  // HWCAP2_I8MM, which glibc before 2.33 does not name
+  return has_dot_products() && getauxval(AT_HWCAP2) & kI8mm;
+}
+
 #endif
 
 // The instruction sets that the library is compiled for, the fastest first.
@@ -76,6 +83,7 @@ const struct {
     {has_avx_vnni, avx_vnni::table},
     {has_avx2, avx2::table},
 #elif defined(__aarch64__)
+    {has_i8mm, i8mm::table},
     {has_dot_products, neon::table},
 #endif
     {on_all, portable::table}};

@@ -173,19 +173,22 @@ class GatherColumns : public Operator {
     int8_t* panels = context.output(0, {panels_of(count), bytes}).as<int8_t>();
     int32_t* sums = context.output(1, {count}).as<int32_t>();
     float *scale = context.output(2, {count}).as<float>(), *bias = context.output(3, {count}).as<float>();
+    const BlockLayout layout = kernels().layout;
     if (count % kPanel != 0) std::fill_n(panels + (panels_of(count) - 1) * bytes, bytes, 0);
     for (int64_t place = 0; place < count; ++place) {
       const int64_t id = ids[place];
       require(0 <= id && id < packed_->outputs, "got the id of a piece that the vocabulary does not have");
-      copy_column(packed_->panels.data() + id / kPanel * bytes + id % kPanel * kGroup,
-                  panels + place / kPanel * bytes + place % kPanel * kGroup, bytes);
+      copy_column(packed_->panels.data() + id / kPanel * bytes + id % kPanel * layout.output,
+                  panels + place / kPanel * bytes + place % kPanel * layout.output, bytes, layout.group);
       sums[place] = packed_->sums[id], scale[place] = scale_[id], bias[place] = bias_[id];
     }
   }
 
  private:
-  static void copy_column(const int8_t* from, int8_t* to, int64_t bytes) {
-    for (int64_t place = 0; place < bytes; place += kGroup * kPanel) std::copy_n(from + place, kGroup, to + place);
+  // group: bytes between the two groups of a block
+  static void copy_column(const int8_t* from, int8_t* to, int64_t bytes, int64_t group) {
+    for (int64_t block = 0; block < bytes; block += kBlockBytes)
+      for (const int64_t place : {block, block + group}) std::copy_n(from + place, kGroup, to + place);
   }
 
   std::shared_ptr<const PackedWeights> packed_;

@@ -1,7 +1,7 @@
 // Sums of products of 8-bit integers: a tile adds R rows of activations times a few panels of weights.
 //
-// Every instruction set gives the same integers. The panels are laid out for all of them: 64 bytes hold four inputs
-// of 16 outputs.
+// Every instruction set gives the same integers. The panels are laid out for most of them: 64 bytes hold four inputs of
+// 16 outputs. I8MM reads eight inputs of two outputs at a time, so that these lie together.
 #pragma once
 
 #include "kernels.h"
@@ -17,7 +17,7 @@ namespace lingon {
 namespace LINGON_ISA {
 namespace {  // nothing here may be linked into code for other processors
 
-#ifdef LINGON_NEON
+#if defined(LINGON_NEON) && !defined(LINGON_I8MM)
 constexpr int32_t kOffset = 128;  // what a tile subtracts from each value
 #else
 constexpr int32_t kOffset = 0;
@@ -27,6 +27,12 @@ constexpr int32_t kOffset = 0;
 constexpr bool kAddsFours = true;
 #else
 constexpr bool kAddsFours = false;  // one instruction adds four products in 32 bits
+#endif
+
+#ifdef LINGON_I8MM
+constexpr BlockLayout kLayout = kByOutputs;
+#else
+constexpr BlockLayout kLayout = kByGroups;
 #endif
 
 // The order of the blocks of a panel, and in how many of them four products fit, see Weights; null: in their order.
@@ -162,6 +168,45 @@ void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t gr
       _mm512_storeu_si512(sums + (row * Panels + each) * kPanel, found[row][each]);
 }
 
+#elif defined(LINGON_I8MM)
+
+// Three pairs of rows: their sums take 24 of the 32 registers, and the weights of a panel are read once for all.
+constexpr int kTileRows = 6, kRowStep = 2;
+
+// The instruction multiplies two rows of eight values by two columns of eight weights: a sum has four numbers, those of
+// the first row for two outputs and those of the second row. The values are unsigned. If R is odd, the last row is its
+// own partner: its sums are computed twice, and one row takes as many instructions as dot products would.
+template <int R, int Panels>
+void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t groups, const Order&, Ahead,
+          int32_t* sums) {
+  constexpr int kRowPairs = (R + 1) / 2, kColumnPairs = kPanel / 2;
+  constexpr int64_t kInputs = kGroup * kGroups;
+  int32x4_t found[kRowPairs][kColumnPairs];
+  for (int pair = 0; pair < kRowPairs; ++pair)
+    for (int columns = 0; columns < kColumnPairs; ++columns) found[pair][columns] = vdupq_n_s32(0);
+  for (int64_t block = 0; block < groups / kGroups; ++block, panel += kBlockBytes, values += kInputs) {
+    uint8x16_t rows[kRowPairs];
+    for (int pair = 0; pair < kRowPairs; ++pair) {
+      const uint8_t* first = values + 2 * pair * stride;
+      rows[pair] = vcombine_u8(vld1_u8(first), vld1_u8(2 * pair + 1 < R ? first + stride : first));
+    }
+    for (int columns = 0; columns < kColumnPairs; columns += 2) {
+      const int8x16_t weights = vld1q_s8(panel + 2 * kInputs * columns);
+      const int8x16_t others = vld1q_s8(panel + 2 * kInputs * (columns + 1));
+      for (int pair = 0; pair < kRowPairs; ++pair) {
+        found[pair][columns] = vusmmlaq_s32(found[pair][columns], rows[pair], weights);
+        found[pair][columns + 1] = vusmmlaq_s32(found[pair][columns + 1], rows[pair], others);
+      }
+      __asm__ volatile("" : : : "memory");  // the compiler else reads more weights at once, and moves sums to memory
+    }
+  }
+  for (int row = 0; row < R; ++row)
+    for (int columns = 0; columns < kColumnPairs; ++columns) {
+      const int32x4_t own = found[row / 2][columns];
+      vst1_s32(sums + row * kPanel + 2 * columns, row % 2 ? vget_high_s32(own) : vget_low_s32(own));
+    }
+}
+
 #elif defined(LINGON_NEON)
 
 constexpr int kTileRows = 4;
@@ -205,6 +250,9 @@ void tile(const uint8_t* values, int64_t stride, const int8_t* panel, int64_t gr
 
 #ifndef LINGON_AVX512_VNNI
 constexpr int kTilePanels = 1;
+#endif
+#ifndef LINGON_I8MM
+constexpr int kRowStep = 1;  // rows that an instruction takes together: a tile has a multiple, but for the last one
 #endif
 
 template <int R>

@@ -55,35 +55,44 @@ std::shared_ptr<const Packed> shared(uint64_t hash, const Equals& equals, const 
   return packed;
 }
 
-constexpr int64_t kBlockInputs = kGroups * kGroup, kBlockBytes = kBlockInputs * kPanel;
-
-// The weights of a group of inputs in a panel of outputs, in the order in which they are packed; zeros beyond the ends.
+// Write the weights of a group of inputs in a panel of outputs, in the order in which they are packed; zeros beyond the
+// ends. `step` are the bytes from an output to the next one.
+template <int64_t step>
 void gather_group(const int8_t* columns, int64_t inputs, int64_t outputs, int64_t group, int64_t panel, int8_t* to) {
   const int64_t first = group * kGroup, begin = panel * kPanel;
   if (first + kGroup <= inputs && begin + kPanel <= outputs) {
     const int8_t* from = columns + first * outputs + begin;
     for (int64_t output = 0; output < kPanel; ++output)
-      for (int64_t input = 0; input < kGroup; ++input) to[output * kGroup + input] = from[input * outputs + output];
+      for (int64_t input = 0; input < kGroup; ++input) to[output * step + input] = from[input * outputs + output];
     return;
   }
-  std::fill_n(to, kGroup * kPanel, (int8_t)0);
-  for (int64_t output = 0; output < std::min(kPanel, outputs - begin); ++output)
-    for (int64_t input = 0; input < std::min(kGroup, inputs - first); ++input)
-      to[output * kGroup + input] = columns[(first + input) * outputs + begin + output];
+  for (int64_t output = 0; output < kPanel; ++output)
+    for (int64_t input = 0; input < kGroup; ++input)
+      to[output * step + input] = first + input < inputs && begin + output < outputs
+                                      ? columns[(first + input) * outputs + begin + output]
+                                      : (int8_t)0;
+}
+
+// The weights of a block of inputs in a panel of outputs.
+void gather_block(const int8_t* columns, int64_t inputs, int64_t outputs, int64_t block, int64_t panel,
+                  const BlockLayout& layout, int8_t* to) {
+  for (int64_t group = block * kGroups; group < (block + 1) * kGroups; ++group, to += layout.group)
+    if (layout.output == kByGroups.output)
+      gather_group<kByGroups.output>(columns, inputs, outputs, group, panel, to);
+    else
+      gather_group<kByOutputs.output>(columns, inputs, outputs, group, panel, to);
 }
 
 // Whether these columns are packed, in this way.
 bool equals(const PackedWeights& packed, const int8_t* columns, int64_t inputs, int64_t outputs, bool ordered) {
   if (packed.inputs != inputs || packed.outputs != outputs || packed.order.empty() == ordered) return false;
   const int64_t blocks = blocks_of(inputs);
-  int8_t expected[kGroup * kPanel];
+  const BlockLayout layout = kernels().layout;
+  int8_t expected[kBlockBytes];
   for (int64_t place = 0; place < panels_of(outputs) * blocks; ++place) {
     const int64_t block = ordered ? packed.order[place] : place % blocks;
-    const int8_t* found = &packed.panels[place * kBlockBytes];
-    for (int64_t group = 0; group < kGroups; ++group, found += sizeof(expected)) {
-      gather_group(columns, inputs, outputs, block * kGroups + group, place / blocks, expected);
-      if (std::memcmp(found, expected, sizeof(expected)) != 0) return false;
-    }
+    gather_block(columns, inputs, outputs, block, place / blocks, layout, expected);
+    if (std::memcmp(&packed.panels[place * kBlockBytes], expected, kBlockBytes) != 0) return false;
   }
   return true;
 }
@@ -128,10 +137,11 @@ std::shared_ptr<const PackedWeights> pack_anew(const int8_t* columns, int64_t in
     require(-kMostWeight <= *least && *most <= kMostWeight, "has a weight beyond +-63");
     for (int64_t output = 0; output < outputs; ++output) packed->sums[output] += row[output];
   }
+  const BlockLayout layout = kernels().layout;
   int8_t* to = packed->panels.data();
   for (int64_t panel = 0; panel < panels_of(outputs); ++panel)
-    for (int64_t group = 0; group < blocks_of(inputs) * kGroups; ++group, to += kGroup * kPanel)
-      gather_group(columns, inputs, outputs, group, panel, to);
+    for (int64_t block = 0; block < blocks_of(inputs); ++block, to += kBlockBytes)
+      gather_block(columns, inputs, outputs, block, panel, layout, to);
   if (ordered) order_blocks(*packed);
   return packed;
 }

@@ -4,6 +4,8 @@
 #include <functional>
 #include <limits>
 
+#include "../operators.h"
+
 namespace lingon {
 
 uint64_t Random::bits() {
@@ -15,6 +17,12 @@ uint64_t Random::bits() {
 
 int64_t Random::between(int64_t least, int64_t most) {
   return least + (int64_t)(bits() % (uint64_t)(most - least + 1));
+}
+
+int64_t place_in_panels(const BlockLayout& layout, int64_t by_groups) {
+  const int64_t block = by_groups / kBlockBytes, place = by_groups % kBlockBytes;
+  const int64_t group = place / kByGroups.group, output = place % kByGroups.group / kByGroups.output;
+  return block * kBlockBytes + group * layout.group + output * layout.output + place % kByGroups.output;
 }
 
 namespace {
@@ -136,12 +144,13 @@ Case packed_linear(Random& random) {
   const int64_t bytes = (inputs + 7) / 8 * 8 * 16;
   const int64_t norm = random.between(0, 2);
   Case made{"PackedLinear", {{{"epsilon", 1e-5f}}, {{"norm", norm}}, {}, 5, 7}, {}};
-  const Value panels = weights(random, {(outputs + 15) / 16, bytes});
+  const Value drawn = weights(random, {(outputs + 15) / 16, bytes});
+  const auto panels = std::make_shared<OrtValue>(ElementType::kInt8, drawn->dims);
   const Value sums = integers<int32_t>(ElementType::kInt32, {outputs}, [] { return 0; });
   for (int64_t place = 0; place < panels->size(); ++place) {
     const int64_t output = place / bytes * 16 + place / 4 % 16, input = place % bytes / 64 * 4 + place % 4;
-    int8_t& weight = panels->as<int8_t>()[place];
-    if (input >= inputs) weight = 0;  // as GatherColumns writes them: NEON subtracts what the sums say
+    int8_t& weight = panels->as<int8_t>()[place_in_panels(kernels().layout, place)];
+    weight = input < inputs ? drawn->as<int8_t>()[place] : 0;  // as GatherColumns writes them: NEON subtracts the sums
     if (output < outputs) sums->as<int32_t>()[output] += weight;
   }
   made.info.inputs = {floats(random, {rows, inputs}), panels, sums, floats(random, {outputs}),

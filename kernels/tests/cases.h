@@ -1,6 +1,7 @@
 // Random nodes: sound ones, and ones with an attribute, a shape or a value that an operator must refuse or survive.
 #pragma once
 
+#include "../kernels.h"
 #include "fake_ort.h"
 
 namespace lingon {
@@ -24,6 +25,9 @@ class Random {
  private:
   uint64_t state_;
 };
+
+// The byte of a weight in panels of this layout, for the same inputs and outputs as a byte in panels of kByGroups.
+int64_t place_in_panels(const BlockLayout& layout, int64_t by_groups);
 
 // The operators that cases can be drawn for.
 std::vector<std::string> known_operators();

@@ -1,14 +1,15 @@
 // Runs every operator on random nodes, sound and spoilt, without ONNX Runtime: driver SEED CASES [SECONDS].
 //
-// It fails if a result depends on the number of threads or helpers, or on other nodes that run at the same time, if a
-// refusal is not one line that names the operator, if an allocation that fails ends the process, and if memory is left
-// over. Sanitizers see the rest. It prints a digest of all results, which is the same for every instruction set:
-// `kernels/tests/run.py` compares them.
+// It fails if a product of 8-bit integers is not exact, if a result depends on the number of threads or helpers, or on
+// other nodes that run at the same time, if a refusal is not one line that names the operator, if an allocation that
+// fails ends the process, and if memory is left over. Sanitizers see the rest. It prints a digest of all results, which
+// is the same for every instruction set: `kernels/tests/run.py` compares them.
 #include <chrono>
 #include <cmath>
 
 #include "../helpers.h"
-#include "../kernels.h"
+#include "../operators.h"
+#include "../weights.h"
 #include "cases.h"
 
 extern "C" lingon::OrtStatus* RegisterCustomOps(lingon::OrtSessionOptions*, const lingon::OrtApiBase*);
@@ -92,6 +93,14 @@ Value copy_of(const Value& value) {
   return made;
 }
 
+// Panels in the layout that most instruction sets have, so that all have one digest.
+Value by_groups(const OrtValue& panels) {
+  auto made = std::make_shared<OrtValue>(panels.type, panels.dims);
+  for (int64_t place = 0; place < panels.size(); ++place)
+    made->as<int8_t>()[place] = panels.as<int8_t>()[place_in_panels(kernels().layout, place)];
+  return made;
+}
+
 // Run a node; `failing` is the allocation of the operator that fails, or -1.
 Result run(const Case& drawn, int threads, int failing = -1) {
   const OrtCustomOp* op = operators().at(drawn.op);
@@ -106,6 +115,7 @@ Result run(const Case& drawn, int threads, int failing = -1) {
   allocations_left = -1;
   op->destroy(kernel);
   if (status) return {message_of(status), 0};
+  if (drawn.op == "GatherColumns") context.outputs[0] = by_groups(*context.outputs[0]);
   Digest digest;
   for (const Value& value : context.outputs) digest.add(*value);
   return {"", digest.hash};
@@ -159,6 +169,59 @@ uint64_t check(uint64_t seed, uint64_t number) {
   return alone.digest;
 }
 
+void check_product(Random& random, int64_t count, int64_t inputs, int64_t outputs) {
+  const int64_t stride = padded_inputs(inputs);
+  AlignedVector<uint8_t> values(count * stride, 0);  // zeros at the ends, as the kernels quantise a row
+  std::vector<int8_t> columns(inputs * outputs);
+  std::vector<RowScale> scales(count);
+  for (int64_t row = 0; row < count; ++row) {
+    const bool largest = random.chance(25);
+    scales[row] = {1.0f, (int32_t)random.between(0, kMostLevel)};
+    for (int64_t input = 0; input < inputs; ++input)
+      values[row * stride + input] = (uint8_t)(largest ? kMostLevel : random.between(0, kMostLevel));
+  }
+  for (int64_t output = 0; output < outputs; ++output) {
+    const int64_t least = random.chance(25) ? kMostWeight : -kMostWeight;
+    const int64_t most = random.chance(25) ? least : kMostWeight;
+    for (int64_t input = 0; input < inputs; ++input)
+      columns[input * outputs + output] = (int8_t)random.between(least, most);
+  }
+  const auto packed = pack(columns.data(), inputs, outputs, random.chance(50));
+  const std::vector<float> scale(outputs, 1.0f), bias(outputs, 0.0f);
+  const Weights weights{packed->panels.data(),
+                        packed->order.empty() ? nullptr : packed->order.data(),
+                        packed->fours.data(),
+                        packed->sums.data(),
+                        scale.data(),
+                        bias.data(),
+                        inputs,
+                        outputs};
+  std::vector<float> found(count * outputs);
+  const Rows rows{values.data(), scales.data(), count};
+  kernels().product(rows, weights, 0, panels_of(outputs), {found.data(), nullptr, false});
+  for (int64_t row = 0; row < count; ++row)
+    for (int64_t output = 0; output < outputs; ++output) {
+      int32_t sum = 0;
+      for (int64_t input = 0; input < inputs; ++input)
+        sum += (values[row * stride + input] - scales[row].zero) * columns[input * outputs + output];
+      if (found[row * outputs + output] == (float)sum) continue;
+      std::fprintf(stderr, "product of %lld rows, %lld inputs, %lld outputs: row %lld, output %lld is %.0f, not %d\n",
+                   (long long)count, (long long)inputs, (long long)outputs, (long long)row, (long long)output,
+                   found[row * outputs + output], sum);
+      std::exit(1);
+    }
+}
+
+// Products of every number of rows that a tile may have, and more, with every end of a block and of a panel: each is
+// the sum that integers give. The values and weights are the largest in some rows and columns.
+void check_products(uint64_t seed) {
+  Random random(seed);
+  for (int64_t inputs : {1, 2, 3, 4, 5, 7, 8, 9, 12, 13, 16, 23, 64, 128, 65536})
+    for (int64_t outputs : {1, 2, 3, 8, 15, 16, 17, 31, 33, 64, 79})
+      for (int64_t count = 1; count <= (inputs < kMostInputs ? 19 : 3); ++count)
+        check_product(random, count, inputs, outputs);
+}
+
 // Nodes that run at the same time share packed weights and helpers, and nothing else.
 void check_sessions(uint64_t seed, uint64_t cases) {
   std::vector<uint64_t> expected;
@@ -209,6 +272,7 @@ int main_of(uint64_t seed, uint64_t cases, double seconds) {
     if (std::getenv("DRIVER_PRINTS"))
       std::printf("%llu %016llx\n", (unsigned long long)done, (unsigned long long)found);
   }
+  if (cases > 0) check_products(seed);
   check_sessions(seed, cases < 90 ? cases : 90);
   check_memory(seed, cases < 300 ? cases : 300);
   std::printf("%s: %llu nodes, digest %016llx\n", lingon_kernels_name(), (unsigned long long)done,

@@ -4,10 +4,12 @@ It compiles the driver of this folder with every source of the operators, once w
 of undefined behaviour, once with ThreadSanitizer, and runs both with every instruction set that the processor has. It
 fails on any report, and if two instruction sets give different bits.
 
-NEON on a machine without it, as a comparison with the portable code that takes some minutes:
+I8MM and NEON on a machine without them, as a comparison with the portable code that takes some minutes:
 
     apt-get install g++-aarch64-linux-gnu qemu-user
     CXX=aarch64-linux-gnu-g++ python kernels/tests/run.py --plain --emulator "qemu-aarch64 -cpu max"
+
+With `-cpu neoverse-n1`, which has no I8MM, it runs what such a processor does.
 
 QEMU has neither AVX-512 nor AMX, so amx, avx512_vnni and avx_vnni are only compiled where the processor does not have
 them.
@@ -30,7 +32,8 @@ sys.path.insert(0, str(Path(__file__).resolve().parents[2]))
 from kernels import build  # after the path of it
 
 FOLDER = Path(__file__).resolve().parent
-NAMES = ("amx", "avx512_vnni", "avx_vnni", "avx2", "neon", "portable")
+NAMES = ("amx", "avx512_vnni", "avx_vnni", "avx2", "i8mm", "neon", "portable")
+DRIVER = ("cases.cpp", "driver.cpp")
 SANITIZERS = ("address,undefined", "thread")
 COMMON = tuple(flag for flag in build.FLAGS if flag != "-fvisibility=hidden")
 
@@ -39,15 +42,16 @@ class ReportError(Exception):
     """A sanitizer or the driver reports an error. The message is one line."""
 
 
-def compile_driver(folder: Path, sanitize: str) -> Path:
-    """Return a driver with the sanitizers, or an optimised one if there are none."""
+def compile_driver(folder: Path, sanitize: str, sources: Sequence[str] = DRIVER) -> Path:
+    """Return a program of sources in this folder, with the sanitizers or, if there are none, optimised and static."""
     compiler = build.find_compiler()
     machine = build.target(compiler)
-    flags = [*COMMON, *(("-O1", "-g", f"-fsanitize={sanitize}") if sanitize else ("-O2", "-static"))]
+    flags = [*COMMON, *(("-O1", "-g", f"-fsanitize={sanitize}") if sanitize else (*build.OPTIMISED, "-static"))]
     if "undefined" in sanitize:
         flags.append("-fno-sanitize-recover=all")
-    units = [*build.units(machine), *(build.Unit(path.stem, path) for path in sorted(FOLDER.glob("*.cpp")))]
-    objects = {unit: folder / f"{unit.name}.o" for unit in units}
+    units = [*build.units(machine), *(build.Unit(Path(name).stem, FOLDER / name) for name in sources)]
+    # The names of old versions in glibc.cpp are those of a shared library, and only the library calls them.
+    objects = {unit: folder / f"{unit.name}.o" for unit in units if unit.name != "glibc"}
     commands = [
         [*compiler, *flags, *unit.flags, "-c", str(unit.source), "-o", str(made)] for unit, made in objects.items()
     ]

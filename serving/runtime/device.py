@@ -44,7 +44,8 @@ def library() -> ctypes.PyDLL | None:
 def instruction_set() -> str:
     """Return the instruction set of the operators, or "" if there is no library for this machine.
 
-    The variable LINGON_KERNELS selects another one of the processor: amx, avx512_vnni, avx_vnni, avx2, neon, portable.
+    The variable LINGON_KERNELS selects another one of the processor: amx, avx512_vnni, avx_vnni, avx2, i8mm, neon,
+    portable.
     """
     if (loaded := library()) is None:
         return ""

@@ -236,7 +236,7 @@ def candidates(logits: np.ndarray, count: int, allowed: np.ndarray | None = None
 
 def instruction_sets() -> list[str]:
     """Return the instruction sets of the library that this processor has."""
-    names = ("amx", "avx512_vnni", "avx_vnni", "avx2", "neon", "portable")
+    names = ("amx", "avx512_vnni", "avx_vnni", "avx2", "i8mm", "neon", "portable")
     ask = "from lingon.serving.runtime.device import instruction_set; print(instruction_set())"
     return [name for name in names if in_process(name, ask).strip() == name.encode()]
 
