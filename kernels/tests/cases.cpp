@@ -386,6 +386,10 @@ void spoil(Random& random, Case& drawn) {
     if (value->type == ElementType::kFloat) value->as<float>()[place] = special(random);
   } else if (kind <= 8 && value) {
     spoil_shape(random, value);
+    // PackedLinear may take the shape: weights and sums of 0 agree.
+    if (drawn.op == "PackedLinear" && (value == info.inputs[1] || value == info.inputs[2]))
+      for (const Value& each : {info.inputs[1], info.inputs[2]})
+        if (each->data) std::memset(each->data.get(), 0, each->size() * size_of(each->type));
   } else {
     value = nullptr;
   }
