@@ -84,9 +84,9 @@ WEIGHT_TYPES = {1: np.float32, 3: np.int8, 10: np.float16}
 FIELDS = {
     "Model": {"graph": (7, "Graph")},
     "Graph": {"node": (1, "[Node]"), "initializer": (5, "[Tensor]"), "output": (12, "[Value]")},
-    "Node": {"input": (1, "[string]"), "attribute": (5, "[Attribute]")},
+    "Node": {"input": (1, "[bytes]"), "attribute": (5, "[Attribute]")},
     "Attribute": {"g": (6, "Graph")},
-    "Value": {"name": (1, "string")},
+    "Value": {"name": (1, "bytes")},
     "Tensor": {
         "dims": (1, "[int64]"),
         "data_type": (2, "int32"),
@@ -137,7 +137,7 @@ class SharedWeights:
             return {}
         external = [each for each in model.graph.initializer if each.data_location == EXTERNAL]
         read = _read_values(model.graph)
-        found = {each.name: self._tensor(each) for each in external if each.name in read}
+        found = {each.name: self._tensor(each) for each in external if each.name.encode() in read}
         return {name: value for name, value in found.items() if value is not None}
 
     def _tensor(self, tensor: Any) -> ort.OrtValue | None:
@@ -159,8 +159,11 @@ class SharedWeights:
         return self._tensors[key]
 
 
-def _read_values(graph: Any) -> set[str]:
-    """Return the names of the values that the nodes of a graph, or of a graph inside one, read or that it returns."""
+def _read_values(graph: Any) -> set[bytes]:
+    """Return the names of the values that the nodes of a graph, or of a graph inside one, read or that it returns.
+
+    They are bytes, because ONNX Runtime says it of names that are not UTF-8.
+    """
     found = {each.name for each in graph.output}
     for node in graph.node:
         found.update(node.input)
