@@ -402,6 +402,11 @@ def _text(name: str, value: Any) -> str:
         return str(value).lower()
     if isinstance(value, int | float):
         return str(value)
+    return checked_text(name, value)
+
+
+def checked_text(name: str, value: Any) -> str:
+    """Return a value of JSON that is text. Raises Problem, which names the field, for another one."""
     if not isinstance(value, str):
         raise Problem(400, f"{name} must be text, got {type(value).__name__}", field=name)
     try:

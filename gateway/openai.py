@@ -24,7 +24,7 @@ from starlette.routing import Route
 from lingon.client.messages import write_request
 from lingon.client.steps import TRANSLATE
 from lingon.errors import ServerError
-from lingon.gateway.body import Fields, parse_json
+from lingon.gateway.body import Fields, checked_text, parse_json
 from lingon.gateway.endpoint import Call, Endpoints, Streamed, as_problem, bearer, json_error
 from lingon.gateway.problem import Problem, problem_of
 from lingon.gateway.translate import Wanted, check_pair, detect, name_of
@@ -219,14 +219,9 @@ def _content(message: Mapping[str, Any], field: str) -> str:
 
 
 def _text(value: Any, field: str) -> str:
-    if not isinstance(value, str):
-        given = "nothing" if value is None else type(value).__name__
-        raise Problem(400, f"{field} must be text, got {given}", field=field)
-    try:
-        value.encode()
-    except UnicodeEncodeError:
-        raise Problem(400, f"{field} has half of a surrogate pair, which is no character", field=field) from None
-    return value
+    if value is None:
+        raise Problem(400, f"{field} must be text, got nothing", field=field)
+    return checked_text(field, value)
 
 
 def _number(value: Any, field: str, most: int) -> int:

@@ -126,9 +126,7 @@ def options_of_opennmt_py(fields: JsonFields, dim: int) -> Options:
     if buckets and (buckets % 4 or relative <= buckets // 2):
         rule = f"must be a multiple of 4 and less than twice max_relative_positions ({relative})"
         raise fields.error("relative_positions_buckets", rule)
-    activation, gated = ACTIVATIONS["relu"]
-    if fields.values.get("pos_ffn_activation_fn") is not None:
-        activation, gated = fields.choice("pos_ffn_activation_fn", ACTIVATIONS)
+    activation, gated = _activation(fields, "pos_ffn_activation_fn", ACTIVATIONS)
     layers = (fields.integer("enc_layers", 1, 1000), fields.integer("dec_layers", 1, 1000))
     return Options(
         fields=fields,
@@ -168,9 +166,7 @@ def options_of_eole(config: JsonFields, dim: int) -> Options:
     rope = JsonFields(config.path, encoder.values.get("rope_config") or {})
     if kind == "Rotary":
         _check_rotary(rope, dim // heads)
-    activation, gated = EOLE_ACTIVATIONS["relu"]
-    if encoder.values.get("mlp_activation_fn") is not None:
-        activation, gated = encoder.choice("mlp_activation_fn", EOLE_ACTIVATIONS)
+    activation, gated = _activation(encoder, "mlp_activation_fn", EOLE_ACTIVATIONS)
     layers = (encoder.integer("layers", 1, 1000), decoder.integer("layers", 1, 1000))
     return Options(
         fields=encoder,
@@ -222,6 +218,11 @@ def _heads(fields: JsonFields, dim: int) -> int:
     if dim % (2 * heads):
         raise fields.error("heads", f"must divide half of the width ({dim})")
     return heads
+
+
+def _activation(fields: JsonFields, name: str, known: Mapping[str, tuple[Activation, bool]]) -> tuple[Activation, bool]:
+    """Return the activation that a field names, and whether its layers are gated. Without a name it is a plain ReLU."""
+    return known["relu"] if fields.values.get(name) is None else fields.choice(name, known)
 
 
 def _key_heads(fields: JsonFields, name: str, heads: int) -> int:
