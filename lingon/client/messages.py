@@ -6,6 +6,7 @@ import reprlib
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import asdict
+from functools import lru_cache, partial
 from typing import Any, TypeVar
 
 from google.rpc import code_pb2, status_pb2
@@ -50,15 +51,17 @@ Item = TypeVar("Item", bound=str | tuple[str, str])
 Request = TypeVar("Request", pb.TranslateRequest, pb.TranslateStreamRequest)
 Written = TypeVar("Written")
 
-LISTS = (
-    "target_prefix",
-    "ignore_tags",
-    "splitting_tags",
-    "non_splitting_tags",
-    "translate_attributes",
-    "keep",
-    "forbidden_words",
-    "forced_words",
+LISTS = frozenset(
+    (
+        "target_prefix",
+        "ignore_tags",
+        "splitting_tags",
+        "non_splitting_tags",
+        "translate_attributes",
+        "keep",
+        "forbidden_words",
+        "forced_words",
+    )
 )
 """The options that are, or may be, several strings."""
 
@@ -72,9 +75,9 @@ def check_options(options: TranslateOptions | ScoreOptions, known: type) -> None
 
 def keep_lists(options: TranslateOptions) -> None:
     """Replace the iterators among the options by lists of what they yield."""
-    for name in LISTS:
-        given = options.get(name)
-        if given is not None and isinstance(given, Iterator):
+    for name in LISTS.intersection(options):
+        given = options[name]  # type: ignore[literal-required]
+        if isinstance(given, Iterator):
             options[name] = list(given)  # type: ignore[literal-required]
 
 
@@ -141,68 +144,89 @@ def translate_request(
 
 def _text_options(options: TranslateOptions) -> pb.TextOptions | None:
     """Return the options of texts, or None if all have their defaults."""
-    message = write_request(
-        pb.TextOptions,
-        format=_named(options, "format", FORMATS),
-        guard=_named(options, "guard", GUARDS),
-        split_sentences=_named(options, "split_sentences", SPLIT_SENTENCES),
-        ignore_tags=_words(options, "ignore_tags"),
-        splitting_tags=_words(options, "splitting_tags"),
-        non_splitting_tags=_words(options, "non_splitting_tags"),
-        translate_attributes=_words(options, "translate_attributes"),
-        keep=_words(options, "keep"),
-        protect=options.get("protect"),
-        return_sentences=options.get("return_sentences") or None,
-        lower_capitals=options.get("lower_capitals"),
-        localise_numbers=options.get("localise_numbers") or None,
-    )
+    fields = _fields(options, _TEXT_FIELDS)
+    if not fields:
+        return None
+    message = write_request(pb.TextOptions, **fields)
     return message if message.ListFields() else None
 
 
-def _named(options: TranslateOptions | ScoreOptions, name: str, values: Mapping[str, int]) -> Any:
-    """Return the value of an option that is one of several names, or None without the option."""
-    given: Any = options.get(name)
-    if given is not None and given not in values:
+_Reader = Callable[[str, Any], Any]
+"""Returns the value of a field for the name and the value of its option. Raises SettingsError."""
+
+
+def _fields(options: TranslateOptions, readers: Mapping[str, _Reader]) -> dict[str, Any]:
+    """Return the fields of a message for the options that are given: a call gives one or two of about forty."""
+    return {
+        name: readers[name](name, given) for name, given in options.items() if given is not None and name in readers
+    }
+
+
+def _named(values: Mapping[str, int], name: str, given: Any) -> int:
+    """Return the value of an option that is one of several names."""
+    if given not in values:
         raise SettingsError(f"{name} must be one of {', '.join(values)}, got {given!r}")
-    return None if given is None else values[given]
+    return values[given]
 
 
 def _decoding_options(options: TranslateOptions, start: int) -> pb.DecodingOptions:
     long_text = options.get("long_text") or DEFAULT_LONG_TEXT
     if long_text not in LONG_TEXT:
         raise SettingsError(f"long_text must be one of {', '.join(LONG_TEXT)}, got {long_text!r}")
-    sampling = options.get("sampling")
-    return write_request(
-        pb.DecodingOptions,
-        beam_size=options.get("beam_size"),
-        num_hypotheses=options.get("num_hypotheses"),
-        length_penalty=options.get("length_penalty"),
-        max_output_tokens=options.get("max_output_tokens"),
-        sampling=None if sampling is None else _sampling_options(sampling, start),
-        return_tokens=options.get("return_tokens") or False,
-        return_alignment=options.get("return_alignment") or False,
-        long_text=LONG_TEXT[long_text],
-        shortlist=options.get("shortlist"),
-        min_output_tokens=options.get("min_output_tokens"),
-        no_repeat_ngram_size=options.get("no_repeat_ngram_size"),
-        repetition_penalty=options.get("repetition_penalty"),
-        forbidden_words=_words(options, "forbidden_words"),
-        forced_words=_words(options, "forced_words"),
-        patience=options.get("patience"),
-        coverage_penalty=options.get("coverage_penalty"),
-        prefix_bias=options.get("prefix_bias"),
-        alternatives=options.get("alternatives"),
-        min_alternative_probability=options.get("min_alternative_probability"),
-    )
+    fields = _fields(options, _DECODING_FIELDS)
+    if (sampling := options.get("sampling")) is not None:
+        fields["sampling"] = _sampling_options(sampling, start)
+    return write_request(pb.DecodingOptions, long_text=LONG_TEXT[long_text], **fields)
 
 
-def _words(options: TranslateOptions, name: str) -> list[str]:
-    words: Any = options.get(name)
-    if words is None:
-        return []
-    if isinstance(words, str):  # it would be sent as a list of its letters
+def _as_given(name: str, given: Any) -> Any:
+    return given
+
+
+def _if_true(name: str, given: Any) -> Any:
+    """Return the value of an option whose default is False."""
+    return given or None
+
+
+def _words(name: str, given: Any) -> list[str]:
+    if isinstance(given, str):  # it would be sent as a list of its letters
         raise SettingsError(f"{name} must be a list of str, got a str")
-    return _listed(words, f"{name} must be a list of str")
+    return _listed(given, f"{name} must be a list of str")
+
+
+_TEXT_FIELDS: dict[str, _Reader] = {
+    "format": partial(_named, FORMATS),
+    "guard": partial(_named, GUARDS),
+    "split_sentences": partial(_named, SPLIT_SENTENCES),
+    "ignore_tags": _words,
+    "splitting_tags": _words,
+    "non_splitting_tags": _words,
+    "translate_attributes": _words,
+    "keep": _words,
+    "protect": _as_given,
+    "return_sentences": _if_true,
+    "lower_capitals": _as_given,
+    "localise_numbers": _if_true,
+}
+_DECODING_FIELDS: dict[str, _Reader] = {
+    "beam_size": _as_given,
+    "num_hypotheses": _as_given,
+    "length_penalty": _as_given,
+    "max_output_tokens": _as_given,
+    "return_tokens": _if_true,
+    "return_alignment": _if_true,
+    "shortlist": _as_given,
+    "min_output_tokens": _as_given,
+    "no_repeat_ngram_size": _as_given,
+    "repetition_penalty": _as_given,
+    "forbidden_words": _words,
+    "forced_words": _words,
+    "patience": _as_given,
+    "coverage_penalty": _as_given,
+    "prefix_bias": _as_given,
+    "alternatives": _as_given,
+    "min_alternative_probability": _as_given,
+}
 
 
 def _check_type(name: str, value: Any, kind: type) -> None:
@@ -220,9 +244,10 @@ def _sampling_options(sampling: Sampling, start: int) -> pb.SamplingOptions:
 
 def score_request(pairs: Sequence[tuple[str, str]], options: ScoreOptions) -> pb.ScoreRequest:
     """Return a request for the scores of (source, target) pairs."""
-    selection = options.get("attention")
+    selection, written = options.get("attention"), options.get("format")
     if selection is not None:
         _check_type("attention", selection, AttentionSelection)
+    formats = {name: FORMATS[name] for name in ("plain", "pieces")}
     return write_request(
         pb.ScoreRequest,
         pairs=[write_request(pb.ScorePair, source=source, target=target) for source, target in pairs],
@@ -231,7 +256,7 @@ def score_request(pairs: Sequence[tuple[str, str]], options: ScoreOptions) -> pb
         target_language_code=options.get("target") or "",
         return_alignment=options.get("return_alignment") or False,
         attention=None if selection is None else write_request(pb.AttentionSelection, **selection.fields()),
-        format=_named(options, "format", {name: FORMATS[name] for name in ("plain", "pieces")}),
+        format=None if written is None else _named(formats, "format", written),
     )
 
 
@@ -406,6 +431,7 @@ def _links(messages: Iterable[pb.AlignmentLink]) -> tuple[Link, ...]:
     )
 
 
+@lru_cache(maxsize=128)  # a look-up lists all values of the enum
 def _enum_name(enum: Any, value: int, prefix: str) -> str:
     """Return the name of an enum value without prefix: FINISH_REASON_END is "end". An unknown value is its number."""
     return str(enum.Name(value)).removeprefix(prefix).lower() if value in enum.values() else str(value)

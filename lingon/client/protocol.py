@@ -138,6 +138,12 @@ class ClientProtocol:
 
         Iterators among the options become lists, because several requests may need them.
         """
+        read = self._read(texts, options)
+        translate_request(pb.TranslateRequest, [], [], options)
+        return read
+
+    def _read(self, texts: str | Sequence[str], options: TranslateOptions) -> tuple[list[str], list[str]]:
+        """As `check`, without the checks that `translate_request` does for a request."""
         check_options(options, TranslateOptions)
         keep_lists(options)
         if options.get("source") == AUTO and not options.get("target"):
@@ -146,7 +152,6 @@ class ClientProtocol:
             raise SettingsError(f'same_language needs the source "{AUTO}", got {options.get("source")!r}')
         several = texts_of(texts)
         self._deadline(options.get("timeout"))
-        translate_request(pb.TranslateRequest, [], [], options)
         return several, prefixes_of(several, options)
 
     def check_for_iterable(self, options: TranslateOptions) -> None:
@@ -170,7 +175,8 @@ class ClientProtocol:
 
         first: the index of the first text in the caller's list, if these are a part of it
         """
-        several, prefixes = self.check(texts, options)
+        at_once = isinstance(texts, str) and options.get("source") != AUTO  # the only request is the first step
+        several, prefixes = (self._read if at_once else self.check)(texts, options)
         found: dict[int, TextResult] = {}
         for way in (yield from self._ways(several, prefixes, options)):
             results = (yield from self._translated(way, options, first)) if way.answers is None else way.answers

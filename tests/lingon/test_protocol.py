@@ -6,7 +6,7 @@ import asyncio
 import functools
 import json
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -228,6 +228,51 @@ def test_every_option_of_texts_is_in_the_request() -> None:
         translate_attributes=["alt"],
     )
     assert not translate_request(pb.TranslateRequest, ["hello"], [], {}).HasField("text")
+
+
+def test_every_option_of_decoding_is_in_the_request() -> None:
+    given: Any = {
+        "beam_size": 4,
+        "num_hypotheses": 2,
+        "length_penalty": 0.5,
+        "max_output_tokens": 9,
+        "return_tokens": True,
+        "return_alignment": True,
+        "shortlist": False,
+        "min_output_tokens": 2,
+        "no_repeat_ngram_size": 3,
+        "repetition_penalty": 1.5,
+        "forbidden_words": ["a"],
+        "forced_words": ["b"],
+        "patience": 2.0,
+        "coverage_penalty": 0.25,
+        "prefix_bias": 0.75,
+        "alternatives": 3,
+        "min_alternative_probability": 0.125,
+    }
+    others: Any = {"sampling": Sampling(seed=5), "long_text": "refuse"}
+    request = translate_request(pb.TranslateRequest, ["hello"], [], {**given, **others}, 2)
+    assert request.options == pb.DecodingOptions(
+        **given, sampling=pb.SamplingOptions(seed=7), long_text=pb.LONG_TEXT_POLICY_REFUSE
+    )
+    assert {field.name for field in pb.DecodingOptions.DESCRIPTOR.fields} == {*given, *others}
+
+
+class Counted(list[str]):
+    """A list that counts how often it is read."""
+
+    reads = 0
+
+    def __iter__(self) -> Iterator[str]:
+        self.reads += 1
+        return super().__iter__()
+
+
+def test_the_request_of_one_text_is_written_once() -> None:
+    options: Any = {"keep": Counted(["Lingon"])}
+    step = next(ClientProtocol().translate("hello", options))
+    assert isinstance(step, Send)
+    assert options["keep"].reads == 1
 
 
 WORDS = ["Tom lives in Boston.", "It is raining today.", "She likes the old sea.", "What is it?", "Ja."]
