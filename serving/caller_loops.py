@@ -31,10 +31,14 @@ class TurnSelector(selectors.DefaultSelector):
     def select(self, timeout: float | None = None) -> list[tuple[selectors.SelectorKey, int]]:
         """Return the events of now after turns, or those after a wait; timeout: seconds, None for no limit.
 
-        An event loop has nothing to run when it waits. After the turns it has the callback of a job that ended.
+        An event loop has nothing to run when it waits. After the turns it has the callback of a job that ended. The
+        only events are notifications by other threads, whose callbacks the loop finds without them. It therefore asks
+        the system for events only where it sleeps.
         """
-        if (timeout is None or timeout > 0) and self.take_turns is not None and self.take_turns():
-            timeout = 0
+        if timeout is not None and timeout <= 0:
+            return []
+        if self.take_turns is not None and self.take_turns():
+            return []
         return super().select(timeout)
 
 

@@ -150,9 +150,10 @@ class _SliceQueue:
     @classmethod
     def of(cls, loop: asyncio.AbstractEventLoop) -> _SliceQueue:
         """Return the only instance for a loop."""
-        if loop not in cls._by_loop:
-            cls._by_loop[loop] = cls()
-        return cls._by_loop[loop]
+        found = cls._by_loop.get(loop)
+        if found is None:
+            found = cls._by_loop[loop] = cls()
+        return found
 
     def iteration(self) -> int:
         """Return the number of the current iteration, which is the same within one iteration."""

@@ -20,7 +20,7 @@ _LIKELIER = 1.0  # log-probability: We, which begins many sentences, is likelier
 
 def is_in_capitals(text: str, spans: Sequence[ProtectedSpan] = ()) -> bool:
     """Return whether a text has two words or more and no small letter outside of what is protected."""
-    rest = "".join(text[begin:end] for begin, end in _gaps([span[:2] for span in spans], len(text)))
+    rest = text if not spans else "".join(text[slice(*gap)] for gap in _gaps([span[:2] for span in spans], len(text)))
     if rest != rest.upper() or sum(map(str.isupper, rest)) < _LETTERS:
         return False
     return sum(any(map(str.isupper, word)) for word in rest.split()) > 1

@@ -159,7 +159,7 @@ AMOUNT = re.compile(
     rf"(?:\d++(?:{_SEPARATOR}\d++)*+[{_FRACTIONS}{_RAISED}{_LOWERED}]*+|[{_FRACTIONS}]|(?<![\w.)\]\"])\.\d++){_REST}"
 )
 PHONE = re.compile(rf"(?:\+\d{{1,3}}+|\(\+?\d{{1,5}}+\))(?:[{_SPACES}.\-/]?\(?\d{{1,8}}+\)?){{1,8}}+")
-FIGURE = re.compile(r"(?<!\w)(?<!\d[.,:])\d{1,2}+(?!\w|[.,:/]\d)")
+FIGURE = re.compile(r"\d(?<!\w\d)(?<!\d[.,:]\d)\d?+(?!\w|[.,:/]\d)")  # begins with a class, which re seeks fast
 """A number that the model may translate, and that is looked for in its translation."""
 DIGIT = re.compile(rf"[\d{_FRACTIONS}]")
 """What every number has."""

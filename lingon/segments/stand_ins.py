@@ -234,13 +234,17 @@ def lacks_figures(source: str, target: str) -> bool:
     """Return whether a translation lacks a small number of its source, which may be there in the figures of any
     script.
     """
-    wanted = figures_of(source)
-    return bool(wanted) and not wanted <= figures_of(target)
+    wanted = _figures(source)
+    return bool(wanted) and not Counter(wanted) <= figures_of(target)
 
 
 def figures_of(text: str) -> Counter[str]:
     """Return the small numbers of a text, and how often each is there."""
-    return Counter(FIGURE.findall(text if text.isascii() else text.translate(_FIGURES)))
+    return Counter(_figures(text))
+
+
+def _figures(text: str) -> list[str]:
+    return FIGURE.findall(text if text.isascii() else text.translate(_FIGURES))
 
 
 def counts_hold(source: str, target: str, strings: Iterable[str]) -> bool:

@@ -15,7 +15,6 @@ from __future__ import annotations
 import heapq
 import itertools
 import math
-from collections import Counter
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from typing import Generic, NamedTuple, TypeVar
 
@@ -124,9 +123,9 @@ class Lanes:
 
     def __init__(self, workers: int) -> None:
         self._short_time = ShortTime(workers)
-        self._work: Counter[Party] = Counter()  # units of each party, queued and running
+        self._work: dict[Party, int] = {}  # units of each party, queued and running
         self._heavy: set[Party] = set()
-        self._running: tuple[Counter[Party], Counter[Party]] = (Counter(), Counter())  # jobs of each party in each lane
+        self._running: tuple[dict[Party, int], dict[Party, int]] = ({}, {})  # jobs of each party in each lane
         self._ahead = 0.0  # seconds per party that MAIN received more than LIGHT while both have jobs
         self._total = self._squares = 0  # sums over all queued and running jobs: units, and squared units
         self.contended = False
@@ -150,21 +149,20 @@ class Lanes:
     def submit(self, party: Party, cost: int) -> None:
         self._total += cost
         self._squares += cost * cost
-        self._work[party] += cost
-        if self._work[party] >= HEAVY:
+        work = self._work[party] = self._work.get(party, 0) + cost
+        if work >= HEAVY:
             self._heavy.add(party)
         self.contended = len(self._work) > 1 and bool(self._heavy)
 
     def join(self, lane: int, party: Party) -> None:
         """Count a job that joined a lane."""
-        self._running[lane][party] += 1
+        self._running[lane][party] = self._running[lane].get(party, 0) + 1
 
     def leave(self, lane: int | None, party: Party, cost: int) -> None:
         """Count a job that ended; lane: None if it was never admitted."""
         self._total -= cost
         self._squares -= cost * cost
-        _subtract(self._work, party, cost)
-        if self._work[party] < HEAVY:
+        if _subtract(self._work, party, cost) < HEAVY:
             self._heavy.discard(party)
         self.contended = len(self._work) > 1 and bool(self._heavy)
         if lane is not None:
@@ -221,10 +219,12 @@ def reserved_rows(most_rows: int) -> int:
     return max(most_rows // RESERVE, 1)
 
 
-def _subtract(counter: Counter[Party], party: Party, amount: int) -> None:
-    counter[party] -= amount
-    if not counter[party]:
-        del counter[party]
+def _subtract(counts: dict[Party, int], party: Party, amount: int) -> int:
+    """Subtract from the count of a party, without which it is 0, and return the rest."""
+    rest = counts.pop(party, 0) - amount
+    if rest:
+        counts[party] = rest
+    return rest
 
 
 class Intake(NamedTuple):

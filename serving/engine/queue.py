@@ -103,7 +103,7 @@ class Queue:
         )
         if half_full and jobs and all(job.follow_up for job in jobs):
             raise self._too_many(len(jobs))
-        texts, tokens = len(self._jobs) + len(jobs), self.tokens + sum(job.tokens for job in jobs)
+        texts, tokens = len(self._jobs) + len(jobs), self.tokens + sum([job.tokens for job in jobs])
         dropped: list[Job] = []
         for call in self._droppable(jobs) if jobs and not self._fits(texts, tokens) else ():
             dropped += call

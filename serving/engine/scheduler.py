@@ -209,7 +209,7 @@ class Scheduler:
                 raise self._closed()
             dropped = self._queue.make_room(jobs)
             if jobs:
-                self._typical.record(jobs[0].caller, cost, max(len(job.source_ids) for job in jobs))
+                self._typical.record(jobs[0].caller, cost, max([len(job.source_ids) for job in jobs]))
                 if self._lanes.is_short(cost, now):
                     for job in jobs:
                         job.party = job.caller + SHORT
@@ -257,7 +257,8 @@ class Scheduler:
         with self._changed:
             if self._driver != thread:
                 return None
-            free = [worker for worker in range(self._workers) if worker not in self._busy | self._lent]
+            taken = self._busy | self._lent
+            free = [worker for worker in range(self._workers) if worker not in taken]
             worker = next(filter(self._running.lanes_of, free), free[0] if free else None)
             plan = self._plan(worker) if worker is not None else None  # otherwise all workers free memory
             if worker is None or plan is None:
@@ -520,7 +521,7 @@ class Scheduler:
         lanes = (LIGHT, MAIN) if self._lanes.contended else (MAIN,)
         admitted = [each for lane in lanes for each in self._fill(lane, worker)]
         if admitted:
-            cost = sum(each.cost for each in admitted)
+            cost = sum([each.cost for each in admitted])
             self._estimator.record_start(cost, self._clock(), more=self._queue.rows > 0)
         return admitted
 

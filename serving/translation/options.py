@@ -8,7 +8,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
-from dataclasses import asdict, dataclass, replace
+from dataclasses import asdict, dataclass, field, replace
 from enum import Enum
 from typing import NamedTuple, TypeAlias
 
@@ -238,6 +238,8 @@ class ResolvedOptions:
     coverage_penalty: float = 0.0
     prefix_bias: float = 1.0
     alternatives: int = 0
+    # The options of plain jobs by their bound. Every request with these options shares them, and a copy takes 4 µs.
+    _by_length: dict[int, Options] = field(default_factory=dict, init=False, repr=False, compare=False)
 
     @property
     def streams(self) -> bool:
@@ -261,11 +263,16 @@ class ResolvedOptions:
         rank: rank of its first token after the prefix, if the first part has alternatives
         """
         job = self.job
+        if self.rules is None:  # as without sampling and alternatives, which both need rules
+            found = self._by_length.get(max_output_tokens)
+            if found is None:
+                found = self._by_length[max_output_tokens] = replace(job, max_output_tokens=max_output_tokens)
+            return found
         return replace(
             job,
             max_output_tokens=max_output_tokens,
             sampling=job.sampling and replace(job.sampling, stream=stream),
-            rules=None if self.rules is None else self.rules.of_part(part),
+            rules=self.rules.of_part(part),
             alternative=job.alternative and (job.alternative._replace(rank=rank) if part == 0 else None),
         )
 

@@ -9,7 +9,7 @@ import asyncio
 import re
 import time
 import unicodedata
-from collections.abc import Callable, Collection, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
 
@@ -131,21 +131,8 @@ class RequestSize:
         check_queue: raises QueueFull if so many jobs do not fit in the queue now
         """
         self._field, self._jobs, self._check_queue = field, jobs, check_queue
-        self._most = {
-            "characters": most_characters(limits.max_queue_tokens),
-            "characters with markup": 3 * most_characters(limits.max_queue_tokens) // 2,
-            "signs beside letters, figures and blanks": max(4 * limits.max_queue_tokens, MOST_SIGNS),
-            "tags and signs <": MOST_TAGS,
-            "elements that do not split them": MOST_INLINES,
-            "signs &": MOST_REFERENCES,
-            "strings to keep": MOST_KEPT,
-            "parts without letters": MOST_WITHOUT_LETTERS,
-            "characters that the model reads as others": MOST_TWINS,
-            "sentences": limits.max_queue_texts,
-            "tokens": limits.max_queue_tokens,
-        }
+        self._most, self._found = _most_of(limits), dict[str, int]()
         self._most_weights, self._weights = limits.max_attention_weights, 0
-        self._found = dict.fromkeys(self._most, 0)
         self.most_characters, self.most_sentences = self._most["characters"], self._most["sentences"]
 
     def add_written(self, text: str, *, marked_up: bool) -> None:
@@ -201,13 +188,30 @@ class RequestSize:
             )
 
     def _add(self, unit: str, count: int) -> None:
-        self._found[unit] += count
-        if self._found[unit] > self._most[unit]:
+        found = self._found[unit] = self._found.get(unit, 0) + count
+        if found > (most := self._most[unit]):
             raise RequestTooLarge(
                 self._field,
-                f"{self._field} come to {self._found[unit]} {unit} or more; a request may have {self._most[unit]} at "
-                "most; send it in several",
+                f"{self._field} come to {found} {unit} or more; a request may have {most} at most; send it in several",
             )
+
+
+@cache
+def _most_of(limits: EngineLimits) -> Mapping[str, int]:
+    """Return the bound of each unit that a RequestSize counts."""
+    return {
+        "characters": most_characters(limits.max_queue_tokens),
+        "characters with markup": 3 * most_characters(limits.max_queue_tokens) // 2,
+        "signs beside letters, figures and blanks": max(4 * limits.max_queue_tokens, MOST_SIGNS),
+        "tags and signs <": MOST_TAGS,
+        "elements that do not split them": MOST_INLINES,
+        "signs &": MOST_REFERENCES,
+        "strings to keep": MOST_KEPT,
+        "parts without letters": MOST_WITHOUT_LETTERS,
+        "characters that the model reads as others": MOST_TWINS,
+        "sentences": limits.max_queue_texts,
+        "tokens": limits.max_queue_tokens,
+    }
 
 
 MOST_INLINE_TAGS = 5_000  # elements inside one block, which are placed at once

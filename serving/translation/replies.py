@@ -183,6 +183,8 @@ def guard_warnings(judged: Judged, *, refuses: bool) -> list[pb.Warning]:
     refuses: whether to raise Degenerate if the guard suspects that it is no translation
     """
     flags = [flag for each in judged.parts for flag in each.flags]
+    if not flags and not judged.retried:
+        return []
     counts = Counter(flags)
     if refuses and (refused := sorted(REFUSED.intersection(counts))):
         raise Degenerate("; ".join(MESSAGES[flag] for flag in refused))
@@ -459,24 +461,21 @@ def _warnings(
     found = []
     if not plan.parts and is_blank(plan.document.text):
         found.append(pb.Warning(code=pb.WARNING_CODE_EMPTY_SOURCE, message="the text has nothing to translate"))
-    parts: Counter[int] = Counter()
+    parts = [0] * len(plan.document.segments)  # of each sentence
     for part, read in zip(plan.parts, whole[0], strict=True):
         parts[part.sentence] += read.parts
-    if split := [count for count in parts.values() if count > 1]:
+    if split := [count for count in parts if count > 1]:
         sentences = "" if len(parts) == 1 else f"{len(split)} of {len(parts)} sentences are "
         message = f"{sentences}longer than the model reads: translated in {sum(split)} parts"
         found.append(pb.Warning(code=pb.WARNING_CODE_SPLIT, message=message))
-    apart = sum(part.restored is not None and part.restored.means is Means.SPLIT for part in whole[0])
-    if apart:
+    if apart := sum([part.restored is not None and part.restored.means is Means.SPLIT for part in whole[0]]):
         sentences = "the sentence was" if len(parts) == 1 else f"{apart} of {len(parts)} sentences were"
         message = f"{sentences} cut at a string that is kept, and translated in parts"
         found.append(pb.Warning(code=pb.WARNING_CODE_MARKUP_SPLIT, message=message))
-    cut = sum(not all(part.hypothesis.finished for part in parts) for parts in whole)
-    if cut:
+    if cut := sum([not all(part.hypothesis.finished for part in parts) for parts in whole]):
         message = f"{cut} of {len(whole)} translations hit the bound on their length and are not complete"
         found.append(pb.Warning(code=pb.WARNING_CODE_LENGTH, message=message))
-    lacking = sum(bool(hypothesis.missing_words) for hypothesis in hypotheses)
-    if lacking:
+    if lacking := sum([bool(hypothesis.missing_words) for hypothesis in hypotheses]):
         message = f"{lacking} of {len(whole)} translations do not have all forced_words; see missing_words"
         found.append(pb.Warning(code=pb.WARNING_CODE_FORCED_WORDS, message=message))
     return found

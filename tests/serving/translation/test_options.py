@@ -99,6 +99,15 @@ def test_values_that_restrict_nothing_cost_nothing():
     assert options == resolve(pb.DecodingOptions(), manifest(), vocabulary(), True).job_options(9, 0)
 
 
+def test_plain_jobs_of_one_length_share_their_options_and_drawn_ones_do_not():
+    plain = resolve(pb.DecodingOptions(), manifest(), vocabulary())
+    assert plain.job_options(9, 0) is plain.job_options(9, 1)
+    assert [plain.job_options(longest, 0).max_output_tokens for longest in (9, 8, 9)] == [9, 8, 9]
+    drawn = resolve(pb.DecodingOptions(sampling=pb.SamplingOptions()), manifest(), vocabulary())
+    streams = [drawn.job_options(9, stream).sampling for stream in (3, 4)]
+    assert [each.stream for each in streams if each is not None] == [3, 4]
+
+
 def test_patience_and_a_coverage_penalty_leave_the_steps_to_the_graphs():
     asked = pb.DecodingOptions(beam_size=4, patience=2.0, coverage_penalty=0.5)
     options = resolve(asked, manifest(), vocabulary(), True).job_options(9, 0)
