@@ -1,4 +1,4 @@
-"""The tools of the benchmarks: the host's part of a step, comparison of running servers, and protected strings."""
+"""The tools of the benchmarks: a step, a call, comparison of running servers, and protected strings."""
 
 from __future__ import annotations
 
@@ -11,11 +11,16 @@ from pathlib import Path
 
 import pytest
 
+from lingon import Model
 from lingon.bench.tools.compare_servers import one_round, target
+from lingon.bench.tools.one_call import measure
 from lingon.bench.tools.protection import KINDS, POSITIONS, usable_pairs
 from lingon.segments.protection import find_protected
+from lingon.serving.engine.worker import Worker
 from tests.support import shipped_model
 from tests.support.echo_engine import EchoRunner, running
+from tests.support.random_models import VOCAB, random_model, written_bundle
+from tests.support.tokenizers import train_sentencepiece
 
 
 def test_the_time_of_the_host_is_measured_for_greedy_and_beam_search(tmp_path: Path):
@@ -28,6 +33,18 @@ def test_the_time_of_the_host_is_measured_for_greedy_and_beam_search(tmp_path: P
     }
     assert found.keys() == {(1, 1), (1, 4), (8, 1), (8, 4)}
     assert all(microseconds > 0 for microseconds in found.values())
+
+
+def test_a_call_takes_time_in_steps_and_beside_them(tmp_path: Path):
+    letters = "abcdefghijklmnopqrstuvwxyz"
+    lines = [f"{letters[place:]} {letters[:place]} {first}{letters[place]}" for place in range(26) for first in letters]
+    files = {"tokenizer.model": train_sentencepiece(lines, VOCAB)}
+    step, bundle = Worker.step, written_bundle(random_model(), tmp_path, files=files)
+    with Model(bundle.folder, engines=1, threads=1) as model:
+        costs = measure(model, ["a new ship", "the old sea"], beam_size=1, rounds=2)
+    assert len(costs) == 2
+    assert all(each.steps > 0 and each.beside > 0 for each in costs)
+    assert Worker.step is step
 
 
 @pytest.mark.parametrize("stream", [False, True])
