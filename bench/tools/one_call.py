@@ -62,7 +62,7 @@ def timed_steps() -> Iterator[StepClock]:
         finally:
             clock.seconds += time.thread_time() - begin
 
-    Worker.step = step  # type: ignore[method-assign]
+    Worker.step = step  # type: ignore[method-assign, assignment]
     try:
         yield clock
     finally:
