@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from lingon.errors import DeviceError
+from lingon.serving.runtime.libraries import unusable
 
 if TYPE_CHECKING:
     from onnxruntime import SessionOptions
@@ -80,7 +81,7 @@ def add_kernels(device: int = 0, *, archive: Path = ARCHIVE) -> str:
     """
     capability, loaded = compute_capability(device), library()
     if loaded is None:
-        raise DeviceError(_library_missing())
+        raise DeviceError(unusable(LIBRARY, "operators for cards"))
     manifest = _read_manifest(archive)
     architecture = architecture_for(capability, _architectures(manifest))
     for kernel in _read_kernels(archive, manifest, architecture):
@@ -139,12 +140,6 @@ def architecture_for(capability: tuple[int, int], architectures: Collection[str]
     known = [int(name) for name in architectures if name != PTX]
     fitting = [each for each in known if each // 10 == major and each % 10 <= minor]
     return str(max(fitting)) if fitting else PTX
-
-
-def _library_missing() -> str:
-    if not LIBRARY.is_file():
-        return "the library of operators for cards is not built: `make kernels` builds it with a C++ compiler"
-    return f"{LIBRARY.name} cannot be loaded on this machine: `make kernels` builds one for it"
 
 
 def _last_error(loaded: ctypes.PyDLL) -> str:

@@ -12,7 +12,6 @@ import ctypes
 import functools
 import importlib.util
 import os
-import platform
 import re
 from collections.abc import Callable
 from pathlib import Path
@@ -22,10 +21,9 @@ from lingon.bundle.store import Bundle
 from lingon.errors import DeviceError
 from lingon.extras import install_command
 from lingon.serving.runtime.card import card_missing
+from lingon.serving.runtime.libraries import unusable
 
 LIBRARY = Path(__file__).with_name("lingon_kernels.so")
-IN_CLONE = Path(__file__).resolve().parents[2].joinpath("kernels", "build.py").is_file()
-"""Whether the sources of the operators are there, and not a package that was built from them."""
 
 
 @functools.cache
@@ -68,16 +66,9 @@ def kernels_missing() -> str | None:
     """Return why graphs with these operators cannot run and what to do, in one line, or None if they can."""
     if instruction_set():
         return None
-    if not LIBRARY.is_file() and not IN_CLONE:
-        return (
-            f"this package is without native operators for {platform.system()} on {platform.machine()}: those for "
-            "Linux on x86-64 and 64-bit ARM have them"
-        )
-    if not LIBRARY.is_file():
-        return "the library of native operators is not built: `make kernels` builds it with a C++ compiler"
-    if chosen := os.environ.get("LINGON_KERNELS"):
+    if LIBRARY.is_file() and (chosen := os.environ.get("LINGON_KERNELS")):
         return f"LINGON_KERNELS is {chosen}, and this processor has no native operators of that name"
-    return f"{LIBRARY.name} cannot be loaded on this machine: `make kernels` builds one for it"
+    return unusable(LIBRARY, "native operators")
 
 
 CPU, CUDA = "CPUExecutionProvider", "CUDAExecutionProvider"
