@@ -42,7 +42,7 @@ from lingon.training.search import Hypothesis, PairIds
 
 
 class Runners(Mapping[str, OnnxRunner]):
-    """The graphs by precision, loaded as a server loads them and with the same checks, when they are asked for.
+    """The graphs by precision, loaded as a server loads them when they are asked for; the first time with its checks.
 
     The graphs that were asked for last stay loaded; others only as long as they are used elsewhere.
     """
@@ -50,6 +50,7 @@ class Runners(Mapping[str, OnnxRunner]):
     def __init__(self, bundle: Bundle, names: Sequence[str]) -> None:
         self._bundle, self._names = bundle, tuple(names)
         self._loaded: dict[str, OnnxRunner] = {}
+        self._checked = set[str]()  # precisions that passed the checks, which run the longest pair and take most memory
 
     def __getitem__(self, name: str) -> OnnxRunner:
         if name not in self._names:
@@ -57,12 +58,17 @@ class Runners(Mapping[str, OnnxRunner]):
         if name not in self._loaded:
             self.unload()  # before the others take memory
             runner = load_runner(self._bundle, name, threads=0, on_demand=True)
-            check_bundle(self._bundle, name, runner)
+            if name not in self._checked:
+                check_bundle(self._bundle, name, runner)
+                runner.free_memory()
+                self._checked.add(name)
             self._loaded[name] = runner
         return self._loaded[name]
 
     def unload(self) -> None:
-        """Drop the loaded graphs. They are loaded again when they are asked for."""
+        """Drop the loaded graphs and what their runs keep. They are loaded again when they are asked for."""
+        for runner in self._loaded.values():
+            runner.free_memory()
         self._loaded.clear()
 
     def __iter__(self) -> Iterator[str]:
@@ -75,6 +81,7 @@ class Runners(Mapping[str, OnnxRunner]):
         """Return those of some precisions. Nothing is loaded again."""
         kept = Runners(self._bundle, names)
         kept._loaded = {name: runner for name, runner in self._loaded.items() if name in names}
+        kept._checked = self._checked.intersection(names)
         return kept
 
 

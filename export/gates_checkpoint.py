@@ -9,7 +9,9 @@ from collections.abc import Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
+from io import FileIO
 from itertools import accumulate
+from mmap import ACCESS_COPY, mmap
 from pathlib import Path
 from tempfile import TemporaryFile
 from types import MappingProxyType
@@ -115,15 +117,41 @@ class StoredRows:
     def add(self, row: int, expected: Expected) -> None:
         """Write a row. Raises BundleError if the disk is full."""
         places = self._rows[row] = {}
-        try:
-            for name, values in ((LOG_PROBS_OF_ROW, expected.log_probs), *expected.attention.items()):
-                assert values.dtype == np.float32, f"{name} is {values.dtype}"
-                places[name] = self._file.seek(0, os.SEEK_END), values.shape
-                content = np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
-                while content:  # a call writes at most 2 GiB
-                    content = content[self._file.write(content) :]
-        except OSError as error:
-            raise BundleError(f"the gates cannot write a temporary file ({error.strerror or error})") from None
+        for name, values in ((LOG_PROBS_OF_ROW, expected.log_probs), *expected.attention.items()):
+            assert values.dtype == np.float32, f"{name} is {values.dtype}"
+            places[name] = _appended(self._file, values), values.shape
+
+
+def map_weights(model: nn.Module, folder: Path | None) -> None:
+    """Move the weights of a model into a temporary file without a name, of which they are mapped into memory.
+
+    The system takes their memory for the graphs, and reads them again when a gate needs them. Values, and which weights
+    are shared, stay. Raises BundleError if the disk is full; the model is as it was then.
+
+    folder: of the file. None is the folder of temporary files
+    """
+    weights = list(model.parameters())
+    with TemporaryFile(dir=folder, buffering=0) as file:
+        offsets = [_appended(file, each.detach().numpy()) for each in weights]
+        content = mmap(file.fileno(), 0, access=ACCESS_COPY)
+    for weight, offset in zip(weights, offsets, strict=True):
+        values = torch.frombuffer(content, dtype=weight.dtype, count=weight.numel(), offset=offset)
+        weight.data = values.view(weight.shape)
+
+
+CACHE_LINE = 64  # bytes; where each array begins
+
+
+def _appended(file: FileIO, values: np.ndarray) -> int:
+    """Write an array to the end of a temporary file, and return where it begins. Raises BundleError."""
+    content = np.ascontiguousarray(values).reshape(-1).view(np.uint8).data
+    try:
+        begin = file.seek(-file.seek(0, os.SEEK_END) % CACHE_LINE, os.SEEK_END)
+        while content:  # a call writes at most 2 GiB
+            content = content[file.write(content) :]
+    except OSError as error:
+        raise BundleError(f"the gates cannot write a temporary file ({error.strerror or error})") from None
+    return begin
 
 
 @dataclass(frozen=True, slots=True)

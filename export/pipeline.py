@@ -13,6 +13,7 @@ from lingon.bundle.store import Bundle, FileContent, publish_bundle, with_checks
 from lingon.errors import DeviceError, SettingsError
 from lingon.export.calibration import calibration_sentences
 from lingon.export.gated_bundle import GatedBundle, Runners
+from lingon.export.gates_checkpoint import map_weights
 from lingon.export.gates_text import golden_sentences
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import (
@@ -74,6 +75,7 @@ def export_checkpoint(
     with publish_bundle(target) as part:
         write_files(part, files, target)
         _release(files)
+        map_weights(checkpoint.model, part)
         trial = Bundle(part, with_checksums(part, _unverified_manifest(manifest, reads, settings, log), files))
         gated = _verifier(checkpoint, trial, built, texts, settings, log, known)
         manifest = replace(manifest, precisions=gated.verify_precisions())

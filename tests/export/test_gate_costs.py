@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import gc
 import resource
 from collections.abc import Iterator
@@ -16,7 +17,7 @@ import torch
 
 import lingon.export.gated_bundle
 from lingon.errors import BundleError, ParityError
-from lingon.export.gates_checkpoint import check_tokens, draw_grid, expected_log_probs
+from lingon.export.gates_checkpoint import check_tokens, draw_grid, expected_log_probs, map_weights
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import build
 from lingon.export.graphs.quantisation import Calibration
@@ -24,6 +25,7 @@ from lingon.export.pipeline import export_checkpoint
 from lingon.export.settings import ExportSettings, ExportTexts
 from lingon.serving.runtime.device import NATIVE
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
+from lingon.serving.runtime.validation import check_bundle
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.corpus import Pair
 from lingon.training.models.transformer import Transformer
@@ -66,6 +68,37 @@ def test_a_full_disk_for_the_grid_is_named(tmp_path: Path) -> None:
         draw_grid(model, limits_of(model), folder=tmp_path)
 
 
+def mapped_files() -> set[str]:
+    """Return the inodes of the files without a name that this process has mapped."""
+    lines = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
+    return {line.split()[4] for line in lines if line.endswith("(deleted)")}
+
+
+def test_weights_are_mapped_as_they_are(tmp_path: Path) -> None:
+    model, before = copy.deepcopy(random_model()), mapped_files()
+    weights = {name: weight.clone() for name, weight in model.state_dict().items()}
+    shared = len(list(model.parameters())), len({each.data_ptr() for each in model.state_dict().values()})
+    map_weights(model, tmp_path)
+    assert all(torch.equal(weights[name], weight) for name, weight in model.state_dict().items())
+    assert shared == (len(list(model.parameters())), len({each.data_ptr() for each in model.state_dict().values()}))
+    assert list(tmp_path.iterdir()) == []
+    assert len(mapped_files() - before) == 1
+    del model
+    gc.collect()
+    assert mapped_files() <= before
+
+
+def test_a_full_disk_for_weights_is_named_and_leaves_the_model_as_it_was(tmp_path: Path) -> None:
+    model = random_model()
+    places = [each.data_ptr() for each in model.parameters()]
+    with (
+        files_of_at_most(4096),
+        pytest.raises(BundleError, match=r"the gates cannot write a temporary file \(File too large\)"),
+    ):
+        map_weights(model, tmp_path)
+    assert [each.data_ptr() for each in model.parameters()] == places
+
+
 @pytest.mark.native
 def test_graphs_are_loaded_while_no_model_but_the_checkpoint_is_in_memory(
     checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
@@ -97,11 +130,18 @@ def test_the_graphs_of_fp32_are_loaded_once_for_the_gates(
         names.append(name)
         return load_runner(bundle, name, **more)
 
+    def checked(bundle: Any, name: str, runner: OnnxRunner) -> None:
+        checks.append(name)
+        check_bundle(bundle, name, runner)
+
+    checks = list[str]()
     accept_any_quality(monkeypatch)
     monkeypatch.setattr(lingon.export.gated_bundle, "load_runner", loaded)
+    monkeypatch.setattr(lingon.export.gated_bundle, "check_bundle", checked)
     settings = ExportSettings(precisions=("int8",), shortlist=None, parity_sentences=2)
     export_checkpoint(checkpoint, tmp_path / "digits", ExportTexts(pairs[:4], pairs), settings)
     assert names == ["fp32", "int8", "fp32", "int8"], "for the gates, and for confidence and golden sentences"
+    assert checks == ["fp32", "int8"], "the longest pair takes most memory of an export"
 
 
 @pytest.mark.native
