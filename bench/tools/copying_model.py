@@ -2,18 +2,14 @@
 
     python -m lingon.bench.tools.copying_model FOLDER text.en text.de
 
-With plain random weights no output ends, so that an import would decode every sentence to the bound of its length. Here
-the decoder's last cross-attention reads the piece at its own position: a translation has the tokens of its source and
-ends where the source ends. All other products are random and small. The margin between the best piece and the others is
-that of a sure decision, so that 8-bit products find the same tokens.
+See lingon.bench.copying for how it copies. An import of plain random weights would decode every sentence to the bound
+of its length.
 """
 
 from __future__ import annotations
 
 import io
-import math
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated
 
@@ -23,29 +19,19 @@ import typer
 from safetensors.torch import save_file
 from torch import Tensor
 
+from lingon.bench.copying import (
+    CopyingShape,
+    added_matrix,
+    copying_attention,
+    decision_gain,
+    piece_table,
+    random_attention,
+    random_matrix,
+)
 from lingon.files import read_lines, write_json
 
-POSITIONS = 512  # source tokens of published models
 PIECES = 32_000  # of each sentencepiece model, fewer if the text has not so many
-NOISE = 0.03  # gain of the random products: what a layer adds is small beside what it reads
-SHARPNESS = 1.4  # of the attention to the own position
-COPIED = 6.0  # gain of the piece that is read, beside the last piece of the target
-DECISION = 0.65  # gain of the last norm; a token has a log-probability of about -0.3 then
-
-
-@dataclass(frozen=True, kw_only=True, slots=True)
-class CopyingShape:
-    """The size of a copying model. The defaults are those of OPUS-MT."""
-
-    layers: int = 6  # of the encoder, and as many of the decoder
-    dim: int = 512
-    heads: int = 8
-    ffn: int = 2048
-    vocab: int = 58_101
-    seed: int = 0
-
-
-TINY = CopyingShape(layers=2, dim=128, heads=2, ffn=128, vocab=2000)
+TINY = CopyingShape(encoder_layers=2, decoder_layers=2, dim=128, heads=2, ffn=128, vocab=2000)
 
 
 def write_copying_model(folder: Path, shape: CopyingShape, texts: tuple[Sequence[str], Sequence[str]]) -> None:
@@ -90,10 +76,11 @@ def _config(shape: CopyingShape) -> dict[str, object]:
         "architectures": ["MarianMTModel"],
         "vocab_size": shape.vocab,
         "d_model": shape.dim,
-        **{f"{side}_layers": shape.layers for side in sides},
+        "encoder_layers": shape.encoder_layers,
+        "decoder_layers": shape.decoder_layers,
         **{f"{side}_attention_heads": shape.heads for side in sides},
         **{f"{side}_ffn_dim": shape.ffn for side in sides},
-        "max_position_embeddings": POSITIONS,
+        "max_position_embeddings": shape.positions,
         "activation_function": "swish",
         "scale_embedding": True,
         "tie_word_embeddings": True,
@@ -107,14 +94,13 @@ def _config(shape: CopyingShape) -> dict[str, object]:
 def _tensors(shape: CopyingShape) -> Iterator[tuple[str, Tensor]]:
     """Yield the tensors by the names of Transformers."""
     random = torch.Generator().manual_seed(shape.seed)
-    table = torch.randn(shape.vocab, shape.dim, generator=random) * shape.dim**-0.5
-    table[:, [*_position_channels(shape), _empty_channel(shape)]] = 0  # so that nothing but positions is there
+    table = piece_table(shape, random)
     table[-1] = 0  # the start
     yield "model.shared.weight", table
     yield "final_logits_bias", torch.zeros(1, shape.vocab)
-    for side in ("encoder", "decoder"):
-        for number in range(shape.layers):
-            last = side == "decoder" and number == shape.layers - 1
+    for side, layers in (("encoder", shape.encoder_layers), ("decoder", shape.decoder_layers)):
+        for number in range(layers):
+            last = side == "decoder" and number == layers - 1
             yield from _layer(f"model.{side}.layers.{number}", shape, random, side=side, last=last)
 
 
@@ -124,45 +110,14 @@ def _layer(
     """Yield the tensors of a layer; last: the layer whose cross-attention copies."""
     for attention in ("self_attn", "encoder_attn")[: 1 + (side == "decoder")]:
         copies = last and attention == "encoder_attn"
-        weights = _copying(shape) if copies else _random_attention(shape, random)
+        weights = copying_attention(shape) if copies else random_attention(shape, random)
         for product, weight in zip("qkv", weights, strict=False):
             yield from _product(f"{name}.{attention}.{product}_proj", weight)
         yield from _product(f"{name}.{attention}.out_proj", weights[3])
         yield from _norm(f"{name}.{attention}_layer_norm", shape.dim)
-    yield from _product(f"{name}.fc1", _random(shape.ffn, shape.dim, 1.0, random))
-    yield from _product(f"{name}.fc2", _random(shape.dim, shape.ffn, NOISE, random))
-    yield from _norm(f"{name}.final_layer_norm", shape.dim, DECISION if last else 1.0)
-
-
-def _position_channels(shape: CopyingShape) -> Tensor:
-    """Return as many channels as a head has: the sines and the cosines of the highest frequencies."""
-    half = shape.dim // shape.heads // 2
-    return torch.cat([torch.arange(half), shape.dim // 2 + torch.arange(half)])
-
-
-def _empty_channel(shape: CopyingShape) -> int:
-    """Return the channel of the slowest sine, about 0 everywhere: after a norm it is what the norm subtracts."""
-    return shape.dim // 2 - 1
-
-
-def _copying(shape: CopyingShape) -> list[Tensor]:
-    """Return the weights of query, key, value and output of an attention whose heads read their own position."""
-    dim, channels = shape.dim, _position_channels(shape)
-    select = torch.zeros(dim, dim)
-    for head in range(shape.heads):
-        rows = head * len(channels) + torch.arange(len(channels))
-        gain = SHARPNESS * len(channels) ** 0.25  # the square root of what the attention divides by
-        select[rows, channels], select[rows, _empty_channel(shape)] = gain, -gain
-    return [select, select.clone(), torch.eye(dim), COPIED * torch.eye(dim)]
-
-
-def _random_attention(shape: CopyingShape, random: torch.Generator) -> list[Tensor]:
-    gains = (1.0, 1.0, 1.0, NOISE)
-    return [_random(shape.dim, shape.dim, gain, random) for gain in gains]
-
-
-def _random(outputs: int, inputs: int, gain: float, random: torch.Generator) -> Tensor:
-    return torch.randn(outputs, inputs, generator=random) * (gain / math.sqrt(inputs))
+    yield from _product(f"{name}.fc1", random_matrix(shape.ffn, shape.dim, random))
+    yield from _product(f"{name}.fc2", added_matrix(shape, shape.ffn, random))
+    yield from _norm(f"{name}.final_layer_norm", shape.dim, decision_gain(shape) if last else 1.0)
 
 
 def _product(name: str, weight: Tensor) -> Iterator[tuple[str, Tensor]]:
