@@ -81,11 +81,17 @@ class Peer(OptionGroup):
 def decode(
     work: Annotated[
         list[str] | None,
-        typer.Option(help="Workload: base (random weights) or shipped (--model); may be repeated. (default: both)"),
+        typer.Option(
+            help="Workload: base (random weights), shipped (--model), or weights that copy in the shape of a public "
+            "model: tiny, base-memory, student-base, smallest or opus; may be repeated. (default: base and shipped)"
+        ),
     ] = None,
     engine: Annotated[
         list[str] | None,
         typer.Option(help="lingon, ctranslate2, transformers, optimum or fxtranslate; may be repeated. (default: all)"),
+    ] = None,
+    precision: Annotated[
+        list[str] | None, typer.Option(help="Precision: fp32 or int8; may be repeated. (default: both)")
     ] = None,
     batch: Annotated[
         list[int] | None, typer.Option(help="Batch size: 1, 8, 32 or 128; may be repeated. (default: all)")
@@ -93,7 +99,13 @@ def decode(
     beam_size: BeamSizes = None,
     runs: Annotated[int, typer.Option(help="Measured runs of each engine setting in each cell.")] = 7,
     slow: Annotated[float, typer.Option(help="Seconds: a setting whose run takes longer gets at most 3 runs.")] = 10.0,
-    sentences: Annotated[int, typer.Option(min=1, help="Sentences of each test set of the workload shipped.")] = 512,
+    sentences: Annotated[
+        int | None,
+        typer.Option(
+            min=1,
+            help="Sentences of each test set of the workload shipped, or of a shape. (default: 512, of a shape 64)",
+        ),
+    ] = None,
     model: Annotated[
         list[Path] | None,
         typer.Option(help="Bundle of the workload shipped; may be repeated. (default: models/en-de)"),
@@ -123,6 +135,7 @@ def decode(
     options = DecodeOptions(
         workloads=tuple(work or ()),
         engines=tuple(engine or ()),
+        precisions=tuple(precision or ()),
         batches=tuple(batch or ()),
         beam_sizes=tuple(beam_size or ()),
         runs=runs,

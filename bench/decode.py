@@ -18,6 +18,7 @@ from lingon.bench.engines.agreement import OutputComparison
 from lingon.bench.engines.base import Cell, Tokens
 from lingon.bench.engines.worker import (
     CTRANSLATE2,
+    FXTRANSLATE,
     LINGON,
     Engines,
     EngineSetting,
@@ -26,9 +27,9 @@ from lingon.bench.engines.worker import (
     measure_of,
 )
 from lingon.bench.options import check_choice
+from lingon.bench.published_shapes import PUBLISHED, QUICK, published_workload
 from lingon.bench.results_file import ResumeFile, Row, new_table, save, search_name, terminal
 from lingon.bench.roofline import (
-    MultiplyAdds,
     Peaks,
     best_peaks,
     count_decoding,
@@ -136,18 +137,20 @@ def row_of(engine: str, engine_setting: EngineSetting, cell: Cell, timed: TimedR
 
 
 def with_ratios(rows: Sequence[Row]) -> list[Row]:
-    """Return the rows of one cell with two ratios: to CTranslate2's fastest setting, and to its fastest in fp32.
+    """Return the rows of one cell with ratios to the fastest setting of CTranslate2, also in fp32, and of fxtranslate.
 
     A ratio above 1 means that the row is faster.
     """
     runs = {index: row["runs_ms"] for index, row in enumerate(rows)}
     candidates = [index for index, row in enumerate(rows) if row["engine"] == CTRANSLATE2]
     best = fastest(runs, candidates)
+    best_fxtranslate = fastest(runs, [index for index, row in enumerate(rows) if row["engine"] == FXTRANSLATE])
     best_fp32 = fastest(runs, [index for index in candidates if rows[index]["precision"] == "fp32"])
     return [
         {
             **row,
             "ratio_to_ctranslate2": _rounded_ratio(runs, best, index),
+            "ratio_to_fxtranslate": _rounded_ratio(runs, best_fxtranslate, index),
             "ratio_to_ctranslate2_fp32": _rounded_ratio(runs, best_fp32, index) if row["precision"] == "fp32" else None,
         }
         for index, row in enumerate(rows)
@@ -268,8 +271,10 @@ class DecodeBenchmark:
         """Return all rows of all workloads. Workloads with the same bundle share its processes."""
         rows: list[Row] = []
         for folder in dict.fromkeys(workload.bundle for workload in workloads):
-            with Engines(open_bundle(folder), self.settings, self.cache, self.show) as engines:
-                rows += self._measure_bundle(engines, [each for each in workloads if each.bundle == folder])
+            own = [each for each in workloads if each.bundle == folder]
+            twin = None if own[0].twin is None else open_bundle(own[0].twin)
+            with Engines(open_bundle(folder), self.settings, self.cache, self.show, twin) as engines:
+                rows += self._measure_bundle(engines, own)
         return rows
 
     def _measure_bundle(self, engines: Engines, workloads: Sequence[Workload]) -> list[Row]:
@@ -278,9 +283,9 @@ class DecodeBenchmark:
             self.write(line)
         if not engines.loaded:
             raise SettingsError(f"--engine: none of the engines can run {engines.bundle.folder} here")
-        model, rows = multiply_adds_of(engines.bundle), []
+        rows: list[Row] = []
         for workload in workloads:
-            run = _WorkloadRun(self, engines, workload, model)
+            run = _WorkloadRun(self, engines, workload)
             rows += [row for cell in run.cells() for row in run.rows(cell)]
         return rows
 
@@ -288,8 +293,9 @@ class DecodeBenchmark:
 class _WorkloadRun:
     """The cells of one workload."""
 
-    def __init__(self, benchmark: DecodeBenchmark, engines: Engines, workload: Workload, model: MultiplyAdds) -> None:
-        self._benchmark, self._engines, self._workload, self._model = benchmark, engines, workload, model
+    def __init__(self, benchmark: DecodeBenchmark, engines: Engines, workload: Workload) -> None:
+        self._benchmark, self._engines, self._workload = benchmark, engines, workload
+        self._models = [multiply_adds_of(each) for each in (engines.bundle, engines.twin) if each is not None]
         self._tokenizer = engines.bundle.tokenizer() if workload.references else None
         self._comparison = OutputComparison(engines.bundle)
         for engine in engines.loaded.values():
@@ -313,7 +319,7 @@ class _WorkloadRun:
         timed = measure_rounds(
             measures, self._benchmark.rounds, lambda step: self._benchmark.show(f"{title(cell)}: {step}")
         )
-        reference = next((found.outputs for mode, found in timed.items() if _is_reference(mode)), None)
+        reference = reference_of(timed)
         return with_ratios([self._row(mode, cell, sources, found, reference) for mode, found in timed.items()])
 
     def _measures(self, cell: Cell, count: int) -> dict[EngineMode, Measure]:
@@ -337,10 +343,11 @@ class _WorkloadRun:
         name, engine_setting = mode
         row, engine = row_of(name, engine_setting, cell, timed), self._engines.loaded[engine_setting]
         precision = engine_setting.setting.precision
-        pieces = mean_shortlist_size(self._engines.bundle, sources) if cell.shortlist else self._model.vocab
+        model = self._models[engine.of_twin]
+        pieces = mean_shortlist_size(self._engines.bundle, sources) if cell.shortlist else model.vocab
         counts = count_decoding(sources, timed.outputs, cell, pieces)
-        floor = floor_ms(self._model, self._benchmark.peaks, precision, counts)
-        explain = precision == "fp32" and not cell.shortlist
+        floor = floor_ms(model, self._benchmark.peaks, precision, counts)
+        explain = precision == "fp32" and not cell.shortlist and not engine.of_twin
         return {
             **row,
             "floor_ms": round(floor, 3),
@@ -364,9 +371,12 @@ def quality_of(texts: Sequence[str], workload: Workload) -> dict[str, Any]:
     return {"bleu": round(scores.bleu, 2), "chrf": round(scores.chrf, 2)}
 
 
-def _is_reference(mode: EngineMode) -> bool:
-    """Return whether outputs are compared with those of this mode: Lingon in fp32, in its first setting."""
-    return mode[0] == LINGON and mode[1].setting.precision == "fp32"
+def reference_of(timed: Mapping[EngineMode, TimedRuns]) -> Tokens | None:
+    """Return the outputs with which the others are compared: of Lingon, of fp32 if that is measured."""
+    own = [
+        (setting.setting.precision != "fp32", runs.outputs) for (name, setting), runs in timed.items() if name == LINGON
+    ]
+    return min(own, key=lambda each: each[0])[1] if own else None
 
 
 def _cell_line(cell: Cell, rows: Sequence[Row]) -> str:
@@ -450,7 +460,9 @@ def _times_table(workload: str, rows: Sequence[Row], full_runs: int) -> Group:
             table.add_row(" ".join(engine), *(_time(line.get(column), full_runs) for column in columns))
     fewest = min(len(row["runs_ms"]) for row in best)
     star = f" (* of {fewest})" if fewest < full_runs else ""
-    title = f"{workload}: ms, median of {full_runs} runs{star}; speed relative to the fastest setting of {CTRANSLATE2}"
+    title = (
+        f"{workload}: ms, median of {full_runs} runs{star}; speed relative to the fastest setting of {_opponents(best)}"
+    )
     return Group(Text(title, "bold"), table)
 
 
@@ -493,19 +505,35 @@ def _time(row: Row | None, full_runs: int) -> str:
     if row is None:
         return ""
     star = "*" if len(row["runs_ms"]) < full_runs else ""
-    ratio = "" if row["ratio_to_ctranslate2"] is None else f" {row['ratio_to_ctranslate2']:.2f}x"
-    return f"{row['median_ms']:.{0 if row['median_ms'] >= 10 else 1}f}{star}{ratio}"
+    ratios = [f"{row[name]:.2f}x" for name in OPPONENTS.values() if row[name] is not None]
+    return " ".join([f"{row['median_ms']:.{0 if row['median_ms'] >= 10 else 1}f}{star}", *ratios])
+
+
+OPPONENTS = {CTRANSLATE2: "ratio_to_ctranslate2", FXTRANSLATE: "ratio_to_fxtranslate"}
+"""The engines to which a table relates all times, with the columns of the ratios."""
+
+
+def _opponents(rows: Sequence[Row]) -> str:
+    """Return the names of the engines whose ratios a table has, in their order."""
+    measured = [engine for engine, column in OPPONENTS.items() if any(row[column] is not None for row in rows)]
+    return ", then of ".join(measured or [CTRANSLATE2])
 
 
 def _engine(row: Row) -> tuple[Any, ...]:
-    return row["engine"], row["precision"]
+    """Return engine and precision, and that the engine computes the twin of the model."""
+    return row["engine"], row["precision"], *(["twin"] if row["of_twin"] else [])
 
 
 def _setting(row: Row) -> tuple[Any, ...]:
-    return row["engine"], row["precision"], row["settings"]
+    return *_engine(row), row["settings"]
 
 
 WORKLOADS = ("base", "shipped")
+"""The workloads of a run that names none. Those in lingon.bench.published_shapes must be named."""
+
+SHIPPED_SENTENCES, PUBLISHED_SENTENCES = 512, 64
+"""Sentences of each test set, and of a workload in a published shape."""
+
 TINY = Shape(layers=2, dim=64, heads=2, ffn=128, vocab=400)
 
 
@@ -515,22 +543,25 @@ class DecodeOptions:
 
     workloads: tuple[str, ...] = ()
     engines: tuple[str, ...] = ()
+    precisions: tuple[str, ...] = ()
     batches: tuple[int, ...] = ()
     beam_sizes: tuple[int, ...] = ()
     runs: int = 7
     slow: float = 10.0  # seconds
-    sentences: int = 512
+    sentences: int | None = None
     models: tuple[Path, ...] = (Path("models/en-de"),)
     data: Path | None = None
     test_sets: tuple[str, ...] = ()
     quick: bool = False
 
     def __post_init__(self) -> None:
-        check_choice("--work", self.workloads, WORKLOADS)
+        check_choice("--work", self.workloads, (*WORKLOADS, *PUBLISHED))
+        if self.sentences is not None and self.sentences < 1:
+            raise SettingsError(f"--sentences must be at least 1, got {self.sentences}")
 
     def reduced(self) -> DecodeOptions:
         """Return the options of a quick run: fewer batch sizes, runs and sentences."""
-        return replace(self, batches=self.batches or (1, 8), runs=2, sentences=min(self.sentences, 16))
+        return replace(self, batches=self.batches or (1, 8), runs=2, sentences=min(self.sentences or 16, 16))
 
 
 def run(options: DecodeOptions, results: Path, cache: Path, *, resume: bool) -> None:
@@ -543,7 +574,7 @@ def run(options: DecodeOptions, results: Path, cache: Path, *, resume: bool) -> 
         status.update("measuring the machine's peaks")
         peaks = resume_file.record("peaks", lambda: measure_peaks(rounds=1 if options.quick else 10))
         benchmark = DecodeBenchmark(
-            settings=engine_settings(options.engines, usable_cores()),
+            settings=engine_settings(options.engines, usable_cores(), options.precisions),
             cell_filter=CellFilter(batches=options.batches, beam_sizes=options.beam_sizes),
             rounds=Rounds(runs=options.runs, slow_s=options.slow),
             peaks=best_peaks(peaks),
@@ -561,11 +592,15 @@ def run(options: DecodeOptions, results: Path, cache: Path, *, resume: bool) -> 
 
 def workloads_of(options: DecodeOptions, cache: Path) -> list[Workload]:
     """Return the selected workloads."""
-    workloads: list[Workload] = []
-    if "base" in (options.workloads or WORKLOADS):
+    workloads, selected = list[Workload](), options.workloads or WORKLOADS
+    if "base" in selected:
         workloads.append(base_workload(cache, TINY if options.quick else Shape()))
-    if "shipped" in (options.workloads or WORKLOADS):
-        workloads += shipped_workloads(options.models, options.data, options.sentences, options.test_sets)
+    if "shipped" in selected:
+        sentences = options.sentences or SHIPPED_SENTENCES
+        workloads += shipped_workloads(options.models, options.data, sentences, options.test_sets)
+    for name, shape in (QUICK if options.quick else PUBLISHED).items():
+        if name in selected:
+            workloads.append(published_workload(cache, name, shape, options.sentences or PUBLISHED_SENTENCES))
     return workloads
 
 

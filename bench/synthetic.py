@@ -17,6 +17,7 @@ from pathlib import Path
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 
 import lingon.export
@@ -26,6 +27,7 @@ from lingon.bundle.manifest import Alignment, Defaults, Limits, Manifest, Precis
 from lingon.bundle.store import Bundle, is_bundle, open_bundle, write_bundle
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import PRECISION_KINDS, build, precisions_of, weight_files
+from lingon.export.graphs.quantisation import SentenceIds
 from lingon.export.graphs.transformer import states
 from lingon.serving.runtime.device import CPU, FP16_NATIVE
 from lingon.serving.runtime.shortlist import Shortlist
@@ -196,7 +198,7 @@ SOURCE_TOKENS, TARGET_TOKENS = 25, 30
 TARGET_RATIO = 1.2
 """Target tokens for each source token in the workloads with mixed lengths, the same as 30 for 25."""
 MEDIAN, SPREAD, LENGTHS = 22, 0.55, (4, 100)
-"""Of the lengths of mixed sources, in tokens with the end token: see `mixed_sources`."""
+"""Of the lengths of mixed sources, in tokens with the end token: see `mixed_lengths`."""
 CANDIDATES = 1024
 """Target pieces on the shortlist. They are random, because there is no text to learn a shortlist from."""
 PRECISIONS = ("fp32", "int8", "int8-native", "fp32-native")
@@ -207,7 +209,7 @@ MEASURED = 32
 def base_workload(cache: Path, shape: Shape | None = None, sentences: int = 128) -> Workload:
     """Return the workload. Write its bundle below cache, once for each shape and state of the code that writes it."""
     shape = shape or Shape()
-    opened = _cached(cache, f"base-{_digest([repr(shape).encode()])}", lambda folder: _write(folder, shape))
+    opened = cached(cache, f"base-{shape_digest(shape)}", lambda folder: _write(folder, shape))
     return Workload(
         name="base",
         bundle=opened.folder,
@@ -225,8 +227,8 @@ def forced_workloads(
     provider: that runs the graphs for CUDA
     sentences: of the first workload; the second has twice as many
     """
-    key = _digest([repr(shape).encode(), provider.encode()])
-    bundle = _cached(cache, f"{name}-{key}", lambda folder: write_half_precision(folder, shape, provider, "fp32"))
+    key = shape_digest(shape, provider)
+    bundle = cached(cache, f"{name}-{key}", lambda folder: write_half_precision(folder, shape, provider, "fp32"))
     mixed = mixed_sources(shape, 2 * sentences)
     mean = sum(map(len, mixed)) / len(mixed)
     return [
@@ -262,20 +264,25 @@ def write_half_precision(folder: Path, shape: Shape, provider: str, *more: str) 
         graphs |= built.graphs
         runs_on = provider if PRECISION_KINDS[precision].on_device else CPU
         precisions[precision] = Precision(runs_on, "not run: the weights are random", built.reads)
-    manifest = replace(_manifest(model, shape, precisions), shortlist=None)
+    manifest = replace(_manifest(model, precisions), shortlist=None)
     return write_bundle(folder, manifest, graphs | weight_files(weights))
 
 
 def mixed_sources(shape: Shape, count: int, seed: int = 4) -> tuple[tuple[int, ...], ...]:
-    """Return sources whose lengths are drawn from a log-normal distribution: random pieces and EOS.
+    """Return sources of mixed lengths: random pieces and EOS."""
+    random = np.random.default_rng((shape.seed, seed))
+    lengths = mixed_lengths(random, count)
+    pieces = (random.integers(UNK + 1, shape.vocab, length - 1).tolist() for length in lengths)
+    return tuple((*row, EOS) for row in pieces)
+
+
+def mixed_lengths(random: np.random.Generator, count: int) -> NDArray[np.int64]:
+    """Return lengths of sources in tokens, drawn from a log-normal distribution.
 
     The median is MEDIAN tokens and the standard deviation of the logarithm SPREAD, as in sentences of news in subwords.
     Lengths are cut to LENGTHS. A batch of such sentences has few long ones, for which the others wait.
     """
-    random = np.random.default_rng((shape.seed, seed))
-    lengths = np.clip(np.round(random.lognormal(np.log(MEDIAN), SPREAD, count)), *LENGTHS).astype(int)
-    pieces = (random.integers(UNK + 1, shape.vocab, length - 1).tolist() for length in lengths)
-    return tuple((*row, EOS) for row in pieces)
+    return np.clip(np.round(random.lognormal(np.log(MEDIAN), SPREAD, count)), *LENGTHS).astype(np.int64)
 
 
 def random_sources(shape: Shape, count: int, seed: int = 1) -> tuple[tuple[int, ...], ...]:
@@ -285,9 +292,13 @@ def random_sources(shape: Shape, count: int, seed: int = 1) -> tuple[tuple[int, 
     return tuple((*row, EOS) for row in pieces.tolist())
 
 
-def _cached(cache: Path, family: str, write: Callable[[Path], object]) -> Bundle:
-    """Return the bundle below cache/family, which `write` writes unless the same code has written it before."""
-    folder = cache / family / _digest(path.read_bytes() for path in _source_files()) / "base" / "1"
+def cached(cache: Path, family: str, write: Callable[[Path], object], *written_by: Path) -> Bundle:
+    """Return the bundle below cache/family, which `write` writes unless the same code has written it before.
+
+    written_by: source files of that code beside this one and the exporter
+    """
+    sources = (path.read_bytes() for path in (*_source_files(), *written_by))
+    folder = cache / family / _digest(sources) / "base" / "1"
     if not is_bundle(folder):
         shutil.rmtree(cache / family, ignore_errors=True)  # Bundles that older code has written are useless.
         write(folder)
@@ -296,18 +307,37 @@ def _cached(cache: Path, family: str, write: Callable[[Path], object]) -> Bundle
 
 def _write(folder: Path, shape: Shape) -> None:
     """Create the model, measure properties of its outputs, and write its bundle."""
-    model, weights = random_transformer(shape), WeightFiles()
+    model = random_transformer(shape)
     facts = _facts(model, random_sources(shape, MEASURED))
     others = random_sources(shape, MEASURED, seed=2)
     targets = outputs(model, others, 1, TARGET_TOKENS).tokens.tolist()
     calibration = [(list(source), target) for source, target in zip(others, targets, strict=True)]
-    files, precisions = {names.SHORTLIST: _shortlist(shape).to_bytes()}, {}
+    write_for_cpu(folder, model, calibration, _shortlist(shape), facts)
+
+
+def write_for_cpu(
+    folder: Path,
+    model: Transformer,
+    calibration: Sequence[SentenceIds],
+    shortlist: Shortlist | None,
+    facts: dict[str, float],
+) -> Bundle:
+    """Write and return a bundle with all PRECISIONS of a model whose vocabularies are one.
+
+    calibration: sentences on which the 8-bit ranges are measured
+    facts: properties of the outputs by name, which are kept in the manifest
+    """
+    weights, precisions = WeightFiles(), dict[str, Precision]()
+    files = {} if shortlist is None else {names.SHORTLIST: shortlist.to_bytes()}
     for precision in PRECISIONS:
-        built = build(model, precision, weights, calibration, shortlist=True)
+        built = build(model, precision, weights, calibration, shortlist=shortlist is not None)
         files |= built.graphs
         gate = "not run: the weights are random"
         precisions[precision] = Precision(PRECISION_KINDS[precision].provider, gate, built.reads, facts)
-    write_bundle(folder, _manifest(model, shape, precisions), files | weight_files(weights))
+    manifest = _manifest(model, precisions)
+    if shortlist is None:
+        manifest = replace(manifest, shortlist=None)
+    return write_bundle(folder, manifest, files | weight_files(weights))
 
 
 def _facts(model: Transformer, sources: tuple[tuple[int, ...], ...]) -> dict[str, float]:
@@ -329,7 +359,8 @@ def _shortlist(shape: Shape) -> Shortlist:
     return Shortlist(np.union1d(chosen, [EOS]).astype(np.int32), nothing, nothing[:0])
 
 
-def _manifest(model: Transformer, shape: Shape, precisions: dict[str, Precision]) -> Manifest:
+def _manifest(model: Transformer, precisions: dict[str, Precision]) -> Manifest:
+    vocab, settings = model.output.weight.size(0), model.settings
     return Manifest(
         name="base",
         version=1,
@@ -337,15 +368,17 @@ def _manifest(model: Transformer, shape: Shape, precisions: dict[str, Precision]
         source_language="und",
         target_language="und",
         architecture="transformer",
-        source_vocab=shape.vocab,
-        target_vocab=shape.vocab,
+        source_vocab=vocab,
+        target_vocab=vocab,
         special_ids={"pad": PAD, "bos": BOS, "eos": EOS, "unk": UNK},
-        limits=Limits(shape.positions // 2, shape.positions, output_factor=2.0, output_extra=16, max_beam_size=8),
+        limits=Limits(
+            settings.max_positions // 2, settings.max_positions, output_factor=2.0, output_extra=16, max_beam_size=8
+        ),
         defaults=Defaults(),
         candidates=16,
         states=states(model),
         precisions=precisions,
-        alignment=Alignment(max(shape.layers - 2, 0), tuple(range(shape.heads))),
+        alignment=Alignment(max(settings.decoder_layers - 2, 0), tuple(range(settings.heads))),
         shortlist={"candidates": "random"},
     )
 
@@ -354,6 +387,11 @@ def _source_files() -> list[Path]:
     """Return the source files that determine the bytes of the bundle."""
     exporter = sorted(path for folder in lingon.export.__path__ for path in Path(folder).rglob("*.py"))
     return [Path(__file__), Path(names.__file__), *exporter]
+
+
+def shape_digest(shape: object, *more: str) -> str:
+    """Return a short name of a shape and of what else determines a bundle."""
+    return _digest(part.encode() for part in (repr(shape), *more))
 
 
 def _digest(parts: Iterable[bytes]) -> str:

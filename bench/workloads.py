@@ -16,8 +16,9 @@ from lingon.text import normalise
 class Workload:
     """Sentences to translate with one bundle.
 
-    name: begins with "base" or "shipped"
+    name: begins with "base" or "shipped", or is that of a published shape
     bundle: the folder of the bundle's version
+    twin: of a bundle with the same outputs, for engines that cannot compute the first one; None if there is none
     sources: token ids, framed
     references: normalised target texts to score against, one for each source; empty if the weights are random
     language: of the references, for the tokens of BLEU
@@ -30,6 +31,7 @@ class Workload:
     name: str
     bundle: Path
     sources: tuple[tuple[int, ...], ...]
+    twin: Path | None = None
     references: tuple[str, ...] = ()
     language: str = ""
     exact_length: int | None = None

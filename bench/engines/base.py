@@ -40,7 +40,7 @@ class Cell:
     The output is always the best hypothesis, searched without a length penalty.
     """
 
-    workload: str  # the name of the workload, begins with "base" or "shipped"
+    workload: str  # the name of the workload
     batch: int  # sentences that are decoded together
     beam_size: int = 1
     shortlist: bool = False  # choose from the workload's shortlist instead of the whole vocabulary

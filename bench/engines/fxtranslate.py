@@ -14,7 +14,7 @@ from concurrent.futures import Future
 from pathlib import Path
 from queue import SimpleQueue
 from threading import Thread
-from typing import Any
+from typing import Any, NamedTuple
 
 from lingon.bench.engines.base import Cell, Setting, Tokens, limit, missing_package, read_limits, write_limits
 from lingon.bench.engines.conversion import Graph, shortlist_of
@@ -69,7 +69,10 @@ class FxTranslate:
 
     def __init__(self, folder: Path, setting: Setting) -> None:
         self._limits = read_limits(folder)
-        self._workers = [_Worker(folder) for _ in range(setting.workers)]
+        shortlist = folder / SHORTLIST
+        source, target = (folder / name for name in VOCABULARIES)
+        files = StudentFiles(folder / MODEL, source, target, shortlist if shortlist.is_file() else None)
+        self._workers = [TranslatorThread(files) for _ in range(setting.workers)]
         for worker in self._workers:
             worker.translate((), shortlist=False).result()
 
@@ -88,13 +91,23 @@ class FxTranslate:
         return found
 
 
-class _Worker:
+class StudentFiles(NamedTuple):
+    """The files of a student that fxtranslate reads."""
+
+    model: Path
+    source: Path
+    target: Path
+    shortlist: Path | None
+
+
+class TranslatorThread:
     """A thread with its translators, with and without the shortlist. They may be used and freed in no other one."""
 
-    def __init__(self, folder: Path) -> None:
+    def __init__(self, files: StudentFiles) -> None:
         self._tasks: SimpleQueue[_Task | None] = SimpleQueue()
-        Thread(target=_work, args=(folder, self._tasks), daemon=True).start()
-        weakref.finalize(self, self._tasks.put, None)
+        thread = Thread(target=_work, args=(files, self._tasks), daemon=True)
+        thread.start()
+        weakref.finalize(self, _end, thread, self._tasks)
 
     def translate(self, texts: Sequence[str], *, shortlist: bool) -> Future[list[str]]:
         """Enqueue texts, and return their translations as a future."""
@@ -106,18 +119,24 @@ class _Worker:
 _Task = tuple[Sequence[str], bool, "Future[list[str]]"]
 
 
-def _work(folder: Path, tasks: SimpleQueue[_Task | None]) -> None:
+def _end(thread: Thread, tasks: SimpleQueue[_Task | None]) -> None:
+    """End a thread, and wait for it: a thread that frees its translators while Python exits aborts the process."""
+    tasks.put(None)
+    thread.join()
+
+
+def _work(files: StudentFiles, tasks: SimpleQueue[_Task | None]) -> None:
     """Translate until a task is None. A translator is made when it is first needed."""
     import fxtranslate
 
-    model, source, target = ((folder / name).read_bytes() for name in (MODEL, *VOCABULARIES))
+    model, source, target = (path.read_bytes() for path in files[:3])
     made: dict[bool, Any] = {}
     while (task := tasks.get()) is not None:
         texts, shortlist, found = task
         try:
             if shortlist not in made:
-                lexicon = (folder / SHORTLIST).read_bytes() if shortlist else None
+                lexicon = files.shortlist.read_bytes() if shortlist and files.shortlist is not None else None
                 made[shortlist] = fxtranslate.Translator(model, source, target, lexicon)
             found.set_result([made[shortlist].translate(text) for text in texts])
-        except Exception as error:  # also what the library raises, for the thread that waits
-            found.set_exception(error)
+        except BaseException as error:  # A panic in Rust is no Exception, and a thread waits for the result.
+            found.set_exception(error.with_traceback(None))  # It would keep the translators beyond this thread.

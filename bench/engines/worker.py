@@ -103,9 +103,10 @@ class EngineSetting:
         return keeps_batch and (not cell.shortlist or self.engine in WITH_SHORTLIST)
 
 
-def engine_settings(engines: Sequence[str], cores: int) -> list[EngineSetting]:
-    """Return all settings in which these engines are measured on so many cores. No names mean all engines."""
+def engine_settings(engines: Sequence[str], cores: int, precisions: Sequence[str] = ()) -> list[EngineSetting]:
+    """Return all settings in which these engines are measured on so many cores. No names mean all of them."""
     check_choice("--engine", engines, ENGINES)
+    check_choice("--precision", precisions, PRECISIONS)
     shapes = dict.fromkeys([(1, cores), (cores, 1), (1, 1)])  # 1x1, because threads may delay each other
     of_ctranslate2 = [
         Setting(precision=precision, workers=workers, threads=threads)
@@ -124,6 +125,7 @@ def engine_settings(engines: Sequence[str], cores: int) -> list[EngineSetting]:
         for name in ENGINES
         if name in (engines or ENGINES)
         for setting in by_engine.get(name, others)
+        if setting.precision in (precisions or PRECISIONS)
     ]
 
 
@@ -183,12 +185,16 @@ Measure = Callable[[int], tuple[float, Tokens]]
 
 @dataclass(slots=True)
 class LoadedEngine:
-    """The process of an engine that has loaded its model."""
+    """The process of an engine that has loaded its model.
+
+    of_twin: whether that is the twin of the bundle that is measured, see `Engines`
+    """
 
     process: Worker
     load_s: float
     disk_mb: float
     peak_mb: float = 0.0
+    of_twin: bool = False
 
     def columns(self) -> Row:
         """Return the columns of the results that describe the process."""
@@ -196,6 +202,7 @@ class LoadedEngine:
             "load_s": round(self.load_s, 3),
             "disk_mb": round(self.disk_mb, 1),
             "peak_mb": round(self.peak_mb, 1),
+            "of_twin": self.of_twin,
         }
 
 
@@ -203,6 +210,7 @@ class LoadedEngine:
 class Engines:
     """The processes of engine settings for a bundle, used as a `with`.
 
+    twin: the bundle for engines that cannot run the first one, if there is one
     show: receives a line about the current activity, for a progress display
     missing: why an engine cannot run here at all, by setting
     loaded: the others
@@ -212,6 +220,7 @@ class Engines:
     settings: Sequence[EngineSetting]
     cache: Path
     show: Callable[[str], None]
+    twin: Bundle | None = None
     missing: dict[EngineSetting, str] = field(default_factory=dict)
     loaded: dict[EngineSetting, LoadedEngine] = field(default_factory=dict)
     _stacks: dict[EngineSetting, ExitStack] = field(default_factory=dict)
@@ -230,12 +239,16 @@ class Engines:
         for each in self.settings:
             if each in self.loaded or each in self.missing:
                 continue
-            if reason := unavailable_reason(each, self.bundle):
+            reason, bundle = unavailable_reason(each, self.bundle), self.bundle
+            if reason and self.twin is not None and unavailable_reason(each, self.twin) is None:
+                reason, bundle = None, self.twin
+            if reason:
                 self.missing[each] = reason
                 continue
             stack = self._stacks[each] = ExitStack()
             try:
-                self.loaded[each] = load_engine(each, self.bundle, self.cache, self.show, stack)
+                self.loaded[each] = load_engine(each, bundle, self.cache, self.show, stack)
+                self.loaded[each].of_twin = bundle is not self.bundle
             except LingonError as error:
                 stack.close()
                 self.missing[each] = str(error)

@@ -3,12 +3,14 @@
 from __future__ import annotations
 
 import json
+import re
 import subprocess
 import sys
 from dataclasses import replace
 from pathlib import Path
 
 import pytest
+from rich.console import Console
 
 from lingon.bench.decode import (
     CellFilter,
@@ -20,6 +22,7 @@ from lingon.bench.decode import (
     fastest,
     measure_rounds,
     quality_of,
+    reference_of,
     row_of,
     sources_of,
     speedup,
@@ -37,6 +40,7 @@ from lingon.scoring import score
 from tests.support.random_models import random_model, random_system, written_bundle
 from tests.support.repository import ROOT
 
+ENGINE_PRECISIONS = (("ctranslate2", "fp32"), ("lingon", "int8"), ("lingon", "fp32"))
 BASE = Workload(name="base", bundle=Path("base"), sources=((5, 2),) * 128, exact_length=30)
 SHIPPED = Workload(name="shipped tatoeba", bundle=Path("en-de/1"), sources=((5, 2), (6, 7, 2)))
 
@@ -137,7 +141,7 @@ def row(engine: str, precision: str, runs_ms: list[float], shape: tuple[int, int
     setting = Setting(precision=precision, workers=shape[0], threads=shape[1])
     cell = Cell(workload="base", batch=8, exact_length=2)
     found = row_of(engine, EngineSetting(engine, setting), cell, TimedRuns(runs_ms, [[5, 6]] * 8))
-    more = {"fraction_of_floor": 0.5, "bleu": None, "chrf": None, "agreement": 1.0}
+    more = {"fraction_of_floor": 0.5, "bleu": None, "chrf": None, "agreement": 1.0, "of_twin": False}
     return {**found, **more, "load_s": 1.0, "disk_mb": 1.0, "peak_mb": 1.0}
 
 
@@ -152,6 +156,47 @@ def test_ratios_are_to_the_fastest_setting_of_ctranslate2_and_for_fp32_also_to_i
     found = with_ratios(rows)
     assert [each["ratio_to_ctranslate2"] for each in found] == [1.5, 0.75, 0.375, 1, 0.5]
     assert [each["ratio_to_ctranslate2_fp32"] for each in found] == [None, 2, 1, None, None]
+
+
+def test_ratios_to_fxtranslate_are_to_its_fastest_setting():
+    rows = [
+        row("lingon", "int8", [10, 10, 10]),
+        row("fxtranslate", "int8", [40, 30, 30], (1, 1)),
+        row("fxtranslate", "int8", [20, 20, 30], (2, 1)),
+    ]
+    assert [each["ratio_to_fxtranslate"] for each in with_ratios(rows)] == [2, 0.667, 1]
+
+
+def test_a_table_says_which_engines_compute_the_twin_and_to_what_its_ratios_are():
+    rows = [
+        row("lingon", "int8", [10.0]),
+        {**row("ctranslate2", "int8", [20.0]), "of_twin": True},
+        row("fxtranslate", "int8", [30.0], (1, 1)),
+    ]
+    console = Console(width=200, record=True)
+    console.print(*tables(with_ratios(rows), full_runs=1))
+    shown = console.export_text()
+    assert "relative to the fastest setting of ctranslate2, then of fxtranslate" in shown
+    assert re.search(r"lingon int8 +10 2.00x 3.00x", shown)
+    assert "ctranslate2 int8 twin" in shown
+    assert "lingon int8 twin" not in shown
+
+
+def test_outputs_are_compared_with_those_of_lingon_in_fp32_or_else_in_the_precision_that_is_measured():
+    modes = [(name, EngineSetting(name, Setting(precision=kind))) for name, kind in ENGINE_PRECISIONS]
+    timed = {mode: TimedRuns([1.0], [[number]]) for number, mode in enumerate(modes)}
+    assert reference_of(timed) == [[2]]
+    del timed[modes[2]]
+    assert reference_of(timed) == [[1]]
+    assert reference_of({modes[0]: timed[modes[0]]}) is None
+
+
+def test_settings_are_those_of_the_precisions_that_are_asked_for():
+    settings = engine_settings(["lingon", "ctranslate2", "transformers", "fxtranslate"], 2, ["int8"])
+    assert {each.setting.precision for each in settings} == {"int8"}
+    assert {each.engine for each in settings} == {"lingon", "ctranslate2", "fxtranslate"}
+    with pytest.raises(SettingsError, match="--precision must be one of fp32, int8, got 'int4'"):
+        engine_settings(["lingon"], 2, ["int4"])
 
 
 def test_without_ctranslate2_there_are_times_and_no_ratios():
@@ -268,7 +313,8 @@ def test_an_unknown_workload_is_one_line(tmp_path):
     answer = decode(tmp_path, "--work", "novels")
     assert (answer.returncode, answer.stderr) == (
         2,
-        "lingon: error: --work must be one of base, shipped, got 'novels'\n",
+        "lingon: error: --work must be one of base, shipped, tiny, base-memory, student-base, smallest, opus, "
+        "got 'novels'\n",
     )
 
 
