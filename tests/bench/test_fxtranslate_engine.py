@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from contextlib import ExitStack
 from pathlib import Path
 
 import pytest
@@ -9,7 +11,9 @@ import pytest
 from lingon.bench.engines import fxtranslate as engine
 from lingon.bench.engines.base import Cell, Setting, limit
 from lingon.bench.engines.worker import EngineSetting, engine_settings, unavailable_reason
+from lingon.bench.tools import in_process
 from lingon.bundle.store import Bundle
+from lingon.errors import SettingsError
 from lingon.export.settings import ExportSettings, ExportTexts
 from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported, ImportSettings
@@ -76,6 +80,54 @@ def test_a_shortlist_is_that_of_the_bundle(student: Student, tmp_path: Path) -> 
     allowed = [set(shortlist.select(ids)) | set(range(8)) for ids in sources]  # filled up to a multiple of 8
     assert all(set(ids) <= own for ids, own in zip(listed, allowed, strict=True))
     assert any(not set(ids) <= own for ids, own in zip(plain, allowed, strict=True)) or listed == plain
+
+
+def test_lines_in_one_call_have_the_texts_of_lines_one_at_a_time_and_in_their_order(student: Student) -> None:
+    path, _, bundle = student
+    with ExitStack() as stack:
+        files = in_process.student_files(path.parent)._replace(shortlist=None)  # This one has rows beyond the table.
+        cases = in_process.cases_of(bundle.folder, files, stack)
+        for engine in (in_process.LINGON, in_process.FXTRANSLATE):
+            alone, together = (
+                cases[how, engine](TEXTS[:21]) for how in (in_process.ONE_AT_A_TIME, in_process.IN_ONE_CALL)
+            )
+            assert alone == together
+            assert len(set(alone)) > 3
+
+
+def test_a_panic_of_the_library_is_raised_in_the_thread_that_waits(student: Student) -> None:
+    path, *_ = student
+    thread = engine.TranslatorThread(in_process.student_files(path.parent))
+    with pytest.raises(BaseException, match="out of range"):
+        thread.translate(TEXTS, shortlist=True).result(timeout=60)
+
+
+def test_the_cost_of_a_line_is_related_to_fxtranslate_in_the_same_rounds() -> None:
+    calls: list[str] = []
+
+    def engine(name: str, text: str) -> in_process.Translate:
+        def translate(lines: Sequence[str]) -> list[str]:
+            calls.append(name)
+            return ["same", text]
+
+        return translate
+
+    how = in_process.ONE_AT_A_TIME
+    cases = {(how, in_process.LINGON): engine("a", "one"), (how, in_process.FXTRANSLATE): engine("b", "other")}
+    ours, theirs = in_process.measure(cases, ["x", "y"], rounds=2)
+    assert calls == ["a", "b"] * 3
+    assert (ours["same_text"], theirs["same_text"], theirs["ratio_to_fxtranslate"]) == (0.5, 1, 1)
+
+
+def test_the_files_of_a_student_are_found_or_the_folder_is_named(student: Student, tmp_path: Path) -> None:
+    path, *_ = student
+    found = in_process.student_files(path.parent)
+    assert [each and each.name for each in found] == [
+        path.name, "vocab.ende.spm", "vocab.ende.spm", "lex.50.50.ende.s2t.bin",
+    ]  # fmt: skip
+    (tmp_path / "vocab.ende.spm").touch()
+    with pytest.raises(SettingsError, match=rf"{tmp_path}: must have one model"):
+        in_process.student_files(tmp_path)
 
 
 def test_another_model_and_other_cells_are_left_out(tmp_path: Path) -> None:
