@@ -40,6 +40,74 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _TermCase:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TermCaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TermCase.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TERM_CASE_UNSPECIFIED: _TermCase.ValueType  # 0
+    """As TERM_CASE_SMART."""
+    TERM_CASE_SMART: _TermCase.ValueType  # 1
+    """The source is found in any case. A source in capitals gets its target in capitals, one that begins with a capital
+    letter a target that does; otherwise the target is as written. Any case of the target satisfies the term.
+    """
+    TERM_CASE_EXACT: _TermCase.ValueType  # 2
+    """The source is found as it is written, and its target is as written."""
+
+class TermCase(_TermCase, metaclass=_TermCaseEnumTypeWrapper):
+    """How upper and lower case of a term are treated."""
+
+TERM_CASE_UNSPECIFIED: TermCase.ValueType  # 0
+"""As TERM_CASE_SMART."""
+TERM_CASE_SMART: TermCase.ValueType  # 1
+"""The source is found in any case. A source in capitals gets its target in capitals, one that begins with a capital
+letter a target that does; otherwise the target is as written. Any case of the target satisfies the term.
+"""
+TERM_CASE_EXACT: TermCase.ValueType  # 2
+"""The source is found as it is written, and its target is as written."""
+Global___TermCase: _TypeAlias = TermCase  # noqa: Y015
+
+class _TermMeans:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _TermMeansEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TermMeans.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    TERM_MEANS_UNSPECIFIED: _TermMeans.ValueType  # 0
+    """Not used."""
+    TERM_MEANS_MISSED: _TermMeans.ValueType  # 1
+    """It did not: the best hypothesis lacks the term, or has a forbidden word. The result has WARNING_CODE_TERM_MISSED."""
+    TERM_MEANS_FREE: _TermMeans.ValueType  # 2
+    """The model wrote it without being told."""
+    TERM_MEANS_REPAIRED: _TermMeans.ValueType  # 3
+    """The sentence was decoded again from a begin that ends with the term."""
+    TERM_MEANS_CONSTRAINED: _TermMeans.ValueType  # 4
+    """The sentence was decoded again with the term as a constraint of the search."""
+    TERM_MEANS_TRAINED: _TermMeans.ValueType  # 5
+    """The model was trained to translate sources that are annotated with terms, and read such a source."""
+    TERM_MEANS_KEPT: _TermMeans.ValueType  # 6
+    """The source is its own target, and was kept as it is."""
+
+class TermMeans(_TermMeans, metaclass=_TermMeansEnumTypeWrapper):
+    """How a term came into a translation."""
+
+TERM_MEANS_UNSPECIFIED: TermMeans.ValueType  # 0
+"""Not used."""
+TERM_MEANS_MISSED: TermMeans.ValueType  # 1
+"""It did not: the best hypothesis lacks the term, or has a forbidden word. The result has WARNING_CODE_TERM_MISSED."""
+TERM_MEANS_FREE: TermMeans.ValueType  # 2
+"""The model wrote it without being told."""
+TERM_MEANS_REPAIRED: TermMeans.ValueType  # 3
+"""The sentence was decoded again from a begin that ends with the term."""
+TERM_MEANS_CONSTRAINED: TermMeans.ValueType  # 4
+"""The sentence was decoded again with the term as a constraint of the search."""
+TERM_MEANS_TRAINED: TermMeans.ValueType  # 5
+"""The model was trained to translate sources that are annotated with terms, and read such a source."""
+TERM_MEANS_KEPT: TermMeans.ValueType  # 6
+"""The source is its own target, and was kept as it is."""
+Global___TermMeans: _TypeAlias = TermMeans  # noqa: Y015
+
 class _TextFormat:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -302,6 +370,12 @@ class _WarningCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WarningCo
     own translation, with the score 0 and without tokens; a target prefix is left out. So is a text without a letter, such
     as 12:30, which has no warning. Of a pair to score: its source is empty.
     """
+    WARNING_CODE_TERM_MISSED: _WarningCode.ValueType  # 15
+    """The best translation lacks a term, or has a word that a term forbids; see TextResult.terms."""
+    WARNING_CODE_FROM_MEMORY: _WarningCode.ValueType  # 16
+    """The translation of a sentence, or of all, is from a translation memory, and no model was asked; see
+    TextResult.matches.
+    """
 
 class WarningCode(_WarningCode, metaclass=_WarningCodeEnumTypeWrapper):
     """Kinds of warnings."""
@@ -347,6 +421,12 @@ WARNING_CODE_EMPTY_SOURCE: WarningCode.ValueType  # 14
 """There is nothing to translate: the text is empty, or has only white space, invisible characters and markup. It is its
 own translation, with the score 0 and without tokens; a target prefix is left out. So is a text without a letter, such
 as 12:30, which has no warning. Of a pair to score: its source is empty.
+"""
+WARNING_CODE_TERM_MISSED: WarningCode.ValueType  # 15
+"""The best translation lacks a term, or has a word that a term forbids; see TextResult.terms."""
+WARNING_CODE_FROM_MEMORY: WarningCode.ValueType  # 16
+"""The translation of a sentence, or of all, is from a translation memory, and no model was asked; see
+TextResult.matches.
 """
 Global___WarningCode: _TypeAlias = WarningCode  # noqa: Y015
 
@@ -509,6 +589,9 @@ class TranslateRequest(_message.Message):
     OPTIONS_FIELD_NUMBER: _builtins.int
     TARGET_PREFIXES_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
+    TERMS_FIELD_NUMBER: _builtins.int
+    GLOSSARIES_FIELD_NUMBER: _builtins.int
+    MEMORY_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Name of the model, "name" or "name/version". If it is empty, the languages choose the model. If they are empty too,
     the server must have one model only.
@@ -544,6 +627,23 @@ class TranslateRequest(_message.Message):
     def text(self) -> Global___TextOptions:
         """How texts are read."""
 
+    @_builtins.property
+    def terms(self) -> _containers.RepeatedCompositeFieldContainer[Global___Term]:
+        """Terms of this request, at most 200; see Term. Where one of them and one of a glossary are at the same place of a
+        text, the one of the request is taken.
+        """
+
+    @_builtins.property
+    def glossaries(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of glossaries that the server keeps for the caller, at most 5; see GlossaryService. Of those that have a term
+        for the same place of a text, the first one is taken. One without a dictionary for the two languages has no effect;
+        one that the caller does not have is NOT_FOUND.
+        """
+
+    @_builtins.property
+    def memory(self) -> Global___MemoryOptions:
+        """Which earlier translations are looked for; none if it is not set."""
+
     def __init__(
         self,
         *,
@@ -554,10 +654,13 @@ class TranslateRequest(_message.Message):
         options: Global___DecodingOptions | None = ...,
         target_prefixes: _abc.Iterable[_builtins.str] | None = ...,
         text: Global___TextOptions | None = ...,
+        terms: _abc.Iterable[Global___Term] | None = ...,
+        glossaries: _abc.Iterable[_builtins.str] | None = ...,
+        memory: Global___MemoryOptions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "text", b"text"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "options", b"options", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code", "target_prefixes", b"target_prefixes", "text", b"text", "texts", b"texts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["glossaries", b"glossaries", "memory", b"memory", "model", b"model", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code", "target_prefixes", b"target_prefixes", "terms", b"terms", "text", b"text", "texts", b"texts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -574,6 +677,9 @@ class TranslateStreamRequest(_message.Message):
     OPTIONS_FIELD_NUMBER: _builtins.int
     TARGET_PREFIXES_FIELD_NUMBER: _builtins.int
     TEXT_FIELD_NUMBER: _builtins.int
+    TERMS_FIELD_NUMBER: _builtins.int
+    GLOSSARIES_FIELD_NUMBER: _builtins.int
+    MEMORY_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """As in TranslateRequest."""
     source_language_code: _builtins.str
@@ -596,6 +702,18 @@ class TranslateStreamRequest(_message.Message):
     def text(self) -> Global___TextOptions:
         """As in TranslateRequest."""
 
+    @_builtins.property
+    def terms(self) -> _containers.RepeatedCompositeFieldContainer[Global___Term]:
+        """As in TranslateRequest. The text of a sentence with a term is sent when the sentence is complete."""
+
+    @_builtins.property
+    def glossaries(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """As in TranslateRequest."""
+
+    @_builtins.property
+    def memory(self) -> Global___MemoryOptions:
+        """As in TranslateRequest."""
+
     def __init__(
         self,
         *,
@@ -606,14 +724,228 @@ class TranslateStreamRequest(_message.Message):
         options: Global___DecodingOptions | None = ...,
         target_prefixes: _abc.Iterable[_builtins.str] | None = ...,
         text: Global___TextOptions | None = ...,
+        terms: _abc.Iterable[Global___Term] | None = ...,
+        glossaries: _abc.Iterable[_builtins.str] | None = ...,
+        memory: Global___MemoryOptions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["options", b"options", "text", b"text"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "options", b"options", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["model", b"model", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code", "target_prefixes", b"target_prefixes", "text", b"text", "texts", b"texts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["glossaries", b"glossaries", "memory", b"memory", "model", b"model", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code", "target_prefixes", b"target_prefixes", "terms", b"terms", "text", b"text", "texts", b"texts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TranslateStreamRequest: _TypeAlias = TranslateStreamRequest  # noqa: Y015
+
+@_typing.final
+class Term(_message.Message):
+    """How a word or phrase is translated wherever it is in a text.
+
+    Sources are looked for in words: a term is not found inside a longer word. In scripts without blanks between words
+    each character is one. The longest term at the first place is taken; terms do not overlap. None is looked for in
+    strings that are kept, see TextOptions.protect, nor in elements that are left as they are.
+
+    A sentence is first translated as without terms. If that has the term, it stays as it is, to the byte. If it does not,
+    the sentence is decoded again from the words that are aligned to the term, with the term forced there; then with the
+    term as a constraint of the search. The reply says for each term how it came into the translation.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    VARIANTS_FIELD_NUMBER: _builtins.int
+    CASE_FIELD_NUMBER: _builtins.int
+    FORBID_FIELD_NUMBER: _builtins.int
+    STEMS_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    """What is looked for: at most 256 characters."""
+    target: _builtins.str
+    """Its translation: at most 256 characters. The same text as the source is kept as it is, byte for byte, wherever it is
+    found. Empty: with `forbid`, the model chooses any other word; without, the source is left to the model, so that no
+    shorter term is found in it.
+    """
+    case: Global___TermCase.ValueType
+    """How upper and lower case are treated."""
+    stems: _builtins.bool
+    """Find inflected forms of the source too: words with the same Snowball stem. A language without a stemmer, or a model
+    of several source languages without the source language in the request, is INVALID_ARGUMENT.
+    """
+    @_builtins.property
+    def variants(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Other texts that are right as well, such as inflected forms: at most 16. The target is what is forced."""
+
+    @_builtins.property
+    def forbid(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Translations of the source that are wrong: at most 16. None of them is in the translation of a sentence with the
+        term, unless another part of the sentence is its source.
+        """
+
+    def __init__(
+        self,
+        *,
+        source: _builtins.str = ...,
+        target: _builtins.str = ...,
+        variants: _abc.Iterable[_builtins.str] | None = ...,
+        case: Global___TermCase.ValueType = ...,
+        forbid: _abc.Iterable[_builtins.str] | None = ...,
+        stems: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["case", b"case", "forbid", b"forbid", "source", b"source", "stems", b"stems", "target", b"target", "variants", b"variants"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Term: _TypeAlias = Term  # noqa: Y015
+
+@_typing.final
+class TermOutcome(_message.Message):
+    """What became of a term at one place of a text."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    GLOSSARY_FIELD_NUMBER: _builtins.int
+    SOURCE_SPAN_FIELD_NUMBER: _builtins.int
+    TARGET_SPAN_FIELD_NUMBER: _builtins.int
+    MEANS_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    """As in the term."""
+    target: _builtins.str
+    """As in the term."""
+    glossary: _builtins.str
+    """The name of the glossary that has the term; empty for one of the request."""
+    means: Global___TermMeans.ValueType
+    """How the term came into the translation, or that it did not."""
+    @_builtins.property
+    def source_span(self) -> Global___Span:
+        """In the text as it was sent."""
+
+    @_builtins.property
+    def target_span(self) -> Global___Span:
+        """In the text of the best hypothesis; not set for a term that it lacks."""
+
+    def __init__(
+        self,
+        *,
+        source: _builtins.str = ...,
+        target: _builtins.str = ...,
+        glossary: _builtins.str = ...,
+        source_span: Global___Span | None = ...,
+        target_span: Global___Span | None = ...,
+        means: Global___TermMeans.ValueType = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["source_span", b"source_span", "target_span", b"target_span"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["glossary", b"glossary", "means", b"means", "source", b"source", "source_span", b"source_span", "target", b"target", "target_span", b"target_span"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TermOutcome: _TypeAlias = TermOutcome  # noqa: Y015
+
+@_typing.final
+class MemoryOptions(_message.Message):
+    """Which earlier translations are looked for, and what is done with them."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMORIES_FIELD_NUMBER: _builtins.int
+    MIN_SCORE_FIELD_NUMBER: _builtins.int
+    MAX_MATCHES_FIELD_NUMBER: _builtins.int
+    ALWAYS_TRANSLATE_FIELD_NUMBER: _builtins.int
+    USE_FUZZY_FIELD_NUMBER: _builtins.int
+    min_score: _builtins.int
+    """Lowest score of a match, 50 to 100; 100 is an exact match. Default 70."""
+    max_matches: _builtins.int
+    """Largest number of matches for a sentence in the reply, at most 20. Default 1."""
+    always_translate: _builtins.bool
+    """Translate also where a sentence has an exact match, so that matches are only shown. Default: its translation is
+    taken from the memory.
+    """
+    use_fuzzy: _builtins.bool
+    """Let a fuzzy match guide the translation: what it has in common with the sentence is translated as the memory has it.
+    Default: fuzzy matches are only shown.
+    """
+    @_builtins.property
+    def memories(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """Names of translation memories that the server keeps for the caller, at most 5; see MemoryService. One that the caller
+        does not have is NOT_FOUND.
+        """
+
+    def __init__(
+        self,
+        *,
+        memories: _abc.Iterable[_builtins.str] | None = ...,
+        min_score: _builtins.int | None = ...,
+        max_matches: _builtins.int | None = ...,
+        always_translate: _builtins.bool = ...,
+        use_fuzzy: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_max_matches", b"_max_matches", "_min_score", b"_min_score", "max_matches", b"max_matches", "min_score", b"min_score"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_matches", b"_max_matches", "_min_score", b"_min_score", "always_translate", b"always_translate", "max_matches", b"max_matches", "memories", b"memories", "min_score", b"min_score", "use_fuzzy", b"use_fuzzy"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__max_matches: _TypeAlias = _typing.Literal["max_matches"]  # noqa: Y015
+    _WhichOneofArgType__max_matches: _TypeAlias = _typing.Literal["_max_matches", b"_max_matches"]  # noqa: Y015
+    _WhichOneofReturnType__min_score: _TypeAlias = _typing.Literal["min_score"]  # noqa: Y015
+    _WhichOneofArgType__min_score: _TypeAlias = _typing.Literal["_min_score", b"_min_score"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__max_matches) -> _WhichOneofReturnType__max_matches | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__min_score) -> _WhichOneofReturnType__min_score | None: ...
+
+Global___MemoryOptions: _TypeAlias = MemoryOptions  # noqa: Y015
+
+@_typing.final
+class MemoryMatch(_message.Message):
+    """An earlier translation of a sentence, or of a similar one."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MEMORY_FIELD_NUMBER: _builtins.int
+    SOURCE_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    SCORE_FIELD_NUMBER: _builtins.int
+    SOURCE_SPAN_FIELD_NUMBER: _builtins.int
+    USED_FIELD_NUMBER: _builtins.int
+    ORIGIN_FIELD_NUMBER: _builtins.int
+    memory: _builtins.str
+    """Name of the memory."""
+    source: _builtins.str
+    """The segment of the memory and its translation."""
+    target: _builtins.str
+    """See source."""
+    score: _builtins.int
+    """50 to 100: 100 times one minus the edit distance of the two sources in characters, divided by the length of the longer
+    one, rounded down; white space and case aside. 100 is an exact match, and 101 one whose neighbours are the same too.
+    """
+    used: _builtins.bool
+    """Whether the translation was made of it: taken from it, or guided by it."""
+    origin: _builtins.str
+    """What the memory says about where the segment is from, such as a file or a person."""
+    @_builtins.property
+    def source_span(self) -> Global___Span:
+        """The sentence, in the text as it was sent."""
+
+    def __init__(
+        self,
+        *,
+        memory: _builtins.str = ...,
+        source: _builtins.str = ...,
+        target: _builtins.str = ...,
+        score: _builtins.int = ...,
+        source_span: Global___Span | None = ...,
+        used: _builtins.bool = ...,
+        origin: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["source_span", b"source_span"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "origin", b"origin", "score", b"score", "source", b"source", "source_span", b"source_span", "target", b"target", "used", b"used"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___MemoryMatch: _TypeAlias = MemoryMatch  # noqa: Y015
 
 @_typing.final
 class TextOptions(_message.Message):
@@ -1046,6 +1378,8 @@ class TextResult(_message.Message):
     NORMALISED_TEXT_FIELD_NUMBER: _builtins.int
     SENTENCES_FIELD_NUMBER: _builtins.int
     CONFIDENCE_FIELD_NUMBER: _builtins.int
+    TERMS_FIELD_NUMBER: _builtins.int
+    MATCHES_FIELD_NUMBER: _builtins.int
     shortlist: _builtins.bool
     """Whether a shortlist was used, if not for every sentence. Scores and log-probabilities are then relative to the pieces of the shortlist and
     cannot be compared with others.
@@ -1076,6 +1410,14 @@ class TextResult(_message.Message):
     def sentences(self) -> _containers.RepeatedCompositeFieldContainer[Global___Sentence]:
         """With return_sentences: the sentences of the text in their order, and their places in the best hypothesis."""
 
+    @_builtins.property
+    def terms(self) -> _containers.RepeatedCompositeFieldContainer[Global___TermOutcome]:
+        """What became of each term that was found in the text, in the order of their places."""
+
+    @_builtins.property
+    def matches(self) -> _containers.RepeatedCompositeFieldContainer[Global___MemoryMatch]:
+        """What memories have for its sentences: in the order of the sentences, the best match of each first."""
+
     def __init__(
         self,
         *,
@@ -1087,10 +1429,12 @@ class TextResult(_message.Message):
         normalised_text: _builtins.str = ...,
         sentences: _abc.Iterable[Global___Sentence] | None = ...,
         confidence: _builtins.float | None = ...,
+        terms: _abc.Iterable[Global___TermOutcome] | None = ...,
+        matches: _abc.Iterable[Global___MemoryMatch] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "status", b"status", "usage", b"usage"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "hypotheses", b"hypotheses", "normalised_text", b"normalised_text", "sentences", b"sentences", "shortlist", b"shortlist", "status", b"status", "usage", b"usage", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "hypotheses", b"hypotheses", "matches", b"matches", "normalised_text", b"normalised_text", "sentences", b"sentences", "shortlist", b"shortlist", "status", b"status", "terms", b"terms", "usage", b"usage", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__confidence: _TypeAlias = _typing.Literal["confidence"]  # noqa: Y015
     _WhichOneofArgType__confidence: _TypeAlias = _typing.Literal["_confidence", b"_confidence"]  # noqa: Y015
