@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from enum import StrEnum
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,14 +17,16 @@ from lingon.cli.options import (
     KeepOption,
     LengthPenaltyOption,
     MaxOutputTokensOption,
+    MemoryFiles,
     OptionGroup,
     ShortlistOption,
     SourceOption,
     TargetOption,
+    TermOptions,
     TextFormat,
     with_option_groups,
 )
-from lingon.errors import LingonError
+from lingon.errors import LingonError, SettingsError
 
 if TYPE_CHECKING:
     from lingon.bulk.runs import Estimate, ShardEngine
@@ -86,6 +88,7 @@ class TextOptions(OptionGroup):
     written: Annotated[TextFormat, typer.Option("--format", help="How texts are written.")] = TextFormat.PLAIN
     guard: GuardOption = None
     keep: KeepOption = None
+    wording: TermOptions = field(default_factory=TermOptions)
 
     def settings(self) -> dict[str, Any]:
         """Return the values as `Translate` takes them."""
@@ -99,6 +102,7 @@ class TextOptions(OptionGroup):
             "format": None if self.written is TextFormat.PLAIN else self.written.value,
             "guard": self.guard and self.guard.value,
             "keep": self.keep,
+            **self.wording.request(self.source_language, self.target_language),
         }
 
 
@@ -155,6 +159,7 @@ def bulk(
     output: OutputArgument,
     columns: ColumnOptions,
     texts: TextOptions,
+    memory: MemoryFiles,
     rows: RowOptions,
     dry_run: DryRun = False,
     engine: EngineOptions,
@@ -168,22 +173,34 @@ def bulk(
 
     The same command continues a run that was ended at any time, and writes the same bytes.
     """
+    from lingon.bulk.pairs import new_pairs
     from lingon.bulk.planning import plan, preview
     from lingon.bulk.runs import estimate, run, watching
     from lingon.bulk.translating import Translate
+    from lingon.cli.memory import add_pairs
+    from lingon.cli.output import print_message
 
+    if memory.memory is not None and engine.engine is not EngineChoice.LOCAL:
+        raise SettingsError(f"--memory is on this machine: use --engine local, got {engine.engine.value}")
     chosen = _engine(engine, backend)
     shape = rows.settings()
-    with Translate(backend=_absolute(backend), **columns.settings(), **texts.settings()) as translate:
+    with (
+        Translate(backend=_absolute(backend), **columns.settings(), **texts.settings()) as translate,
+        translate.with_memory(memory) as languages,
+    ):
         if dry_run:
             _print_estimate(estimate(preview(source, output, translate, **shape), translate), backend.in_process)
             return
         work = plan(source, output, translate, **shape)
         with watching(metrics_port, print) as watch:
             manifest = run(work, chosen, translate, watch)
+        if memory.write_memory is not None:
+            add_pairs(memory.write_memory, new_pairs(work, translate.columns, translate.memory()), languages)
     print(
         f"{manifest['rows']:,} rows, {manifest['errors']:,} with an error, in {manifest['shards']:,} files in {output}"
     )
+    if manifest["rows_without_terms"]:
+        print_message(f"warning: the translations of {manifest['rows_without_terms']:,} rows lack a term")
 
 
 def _engine(options: EngineOptions, backend: BackendOptions) -> ShardEngine:

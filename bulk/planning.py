@@ -10,8 +10,8 @@ have the same bytes.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
-from dataclasses import asdict, dataclass, replace
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import asdict, dataclass, is_dataclass, replace
 from functools import cached_property
 from reprlib import Repr
 from typing import Any
@@ -154,7 +154,7 @@ def _wanted(
     files = _outside(folder, input_files(source))
     task = {
         "columns": asdict(columns),
-        "options": translate.options,
+        "options": _written_options(translate.identity),
         "shard_rows": shard_rows,
         "limit": limit,
         "fail_on_errors": fail_on_errors,
@@ -165,6 +165,17 @@ def _wanted(
         with opened(file.url) as content:
             wanted.format_of(number).check(file.url, content, columns.needed, columns.added)
     return replace(wanted, model=translate.model())  # Loading takes long, so that it is last.
+
+
+def _written_options(options: Mapping[str, Any]) -> dict[str, Any]:
+    """Return options as a plan has them: of terms, which may be many, their number and their SHA-256."""
+    written = {
+        name: asdict(value) if is_dataclass(value) and not isinstance(value, type) else value
+        for name, value in options.items()
+    }
+    if (terms := options.get("terms")) is not None:
+        written["terms"] = f"{len(terms):,} with SHA-256 {terms.digest}"
+    return written
 
 
 def _outside(folder: Folder, files: Sequence[InputFile]) -> tuple[InputFile, ...]:

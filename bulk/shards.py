@@ -33,6 +33,7 @@ class Record:
 
     plan: the digest of the plan; part: name of the file; size: its bytes; sha256: of its bytes
     problems: the first rows with an error, by their number in the file of the input, from 0
+    rows_without_terms: rows whose translation lacks a term
     seconds: of its translation
     """
 
@@ -45,6 +46,7 @@ class Record:
     target_tokens: int
     size: int
     sha256: str
+    rows_without_terms: int
     seconds: float = field(compare=False)
     problems: dict[str, str] = field(default_factory=dict)
 
@@ -57,7 +59,7 @@ class Record:
     def is_of(self, plan: Plan, shard: Shard) -> bool:
         """Return whether the record is one of this shard of this plan."""
         named = (plan.digest, shard.number, plan.part(shard), shard.piece.rows)
-        counts = (self.errors, self.source_tokens, self.target_tokens, self.size)
+        counts = (self.errors, self.source_tokens, self.target_tokens, self.size, self.rows_without_terms)
         return (
             (self.plan, self.shard, self.part, self.rows) == named
             and all(type(each) is int for each in counts)
@@ -119,6 +121,7 @@ def translate_shard(
         target_tokens=counts.target_tokens,
         size=len(content),
         sha256=digest(content),
+        rows_without_terms=counts.rows_without_terms,
         seconds=round(time.monotonic() - begin, 3),
         problems={str(number): problems[number] for number in list(problems)[:NAMED_ROWS]},
     )
@@ -143,6 +146,7 @@ def finish(plan: Plan) -> dict[str, Any]:
         "shards": len(records),
         "rows": sum(each.rows for each in records),
         "errors": sum(each.errors for each in records),
+        "rows_without_terms": sum(each.rows_without_terms for each in records),
         "source_tokens": sum(each.source_tokens for each in records),
         "target_tokens": sum(each.target_tokens for each in records),
         "hours": round(sum(each.seconds for each in records) / 3600, 4),

@@ -5,8 +5,9 @@ from __future__ import annotations
 import re
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import ExitStack, closing
+from contextlib import ExitStack, closing, contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, Self
 
 from google.rpc import code_pb2
@@ -15,10 +16,13 @@ from lingon.bulk.format import CellValue, Column, Unreadable
 from lingon.bundle.store import find_model, open_bundle
 from lingon.cli.backend import BackendOptions, ListTranslator, open_translator
 from lingon.cli.lines import in_order
+from lingon.cli.memory import NO_MEMORY, LocalMemory, MemoryTranslator, languages_of, memory_folder, open_memory
+from lingon.cli.options import MemoryFiles
 from lingon.client.options import TranslateOptions
 from lingon.client.results import ModelInfo, TextResult
 from lingon.errors import LingonError, ServerError, SettingsError
 from lingon.source_language import check_named
+from lingon.terms.term_list import TermList
 from lingon.text import normalise
 
 if TYPE_CHECKING:
@@ -52,10 +56,14 @@ class CellOutcome:
 
 @dataclass(slots=True)
 class TokenCounts:
-    """Tokens of the texts that were translated, and of their translations."""
+    """Tokens of the texts that were translated, and of their translations.
+
+    rows_without_terms: rows whose translation lacks a term
+    """
 
     source_tokens: int = 0
     target_tokens: int = 0
+    rows_without_terms: int = 0
 
 
 BLANK = CellOutcome("")
@@ -126,9 +134,13 @@ class Translate:
             raise SettingsError(f"Translate has no option {min(unknown)}; see lingon.TranslateOptions")
         check_named(options.get("source"), "a run of bulk")
         self.options = {name: value for name, value in options.items() if value is not None}
+        if "terms" in self.options:
+            self.options["terms"] = TermList.of(self.options["terms"])
         self.backend = backend or BackendOptions(model=model, server=server)
         self._closing = ExitStack()
         self._translator: ListTranslator | None = None
+        self._answering: ListTranslator | None = None
+        self._memory: tuple[Path, str] | None = None
         self._model: str | None = None
         self._provider = ""
 
@@ -139,15 +151,47 @@ class Translate:
         self.close()
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: getattr(self, name) for name in ("columns", "options", "backend")}
+        return {name: getattr(self, name) for name in ("columns", "options", "backend", "_memory")}
 
     def __setstate__(self, state: dict[str, Any]) -> None:
-        self.__dict__.update(state, _closing=ExitStack(), _translator=None, _model=None, _provider="")
+        self.__dict__.update(state, _closing=ExitStack(), _translator=None, _answering=None, _model=None, _provider="")
 
     def close(self) -> None:
         """Unload the model, or end the connection."""
-        self._translator = None
+        self._translator = self._answering = None
         self._closing.close()
+
+    @contextmanager
+    def with_memory(self, files: MemoryFiles) -> Iterator[tuple[str, str]]:
+        """Take the texts that a file of a translation memory has from there, until the block ends.
+
+        Gives the languages, source and target, which are empty if no file needs them.
+        The memory is in a temporary folder of this machine, where other processes find it.
+        """
+        if files == NO_MEMORY:
+            yield "", ""
+            return
+        if self.columns.language:
+            raise SettingsError("--memory and --write-memory have texts of one language: leave out --language-column")
+        languages = languages_of(self._opened(), files, self.options)  # type: ignore[arg-type]
+        if files.memory is None:
+            yield languages
+            return
+        with memory_folder(files.memory, languages) as folder:
+            self._memory = folder, open_memory(folder).digest
+            try:
+                yield languages
+            finally:
+                self._memory = self._answering = None
+
+    def memory(self) -> LocalMemory | None:
+        """Return the translation memory of the run, or None without one."""
+        return open_memory(self._memory[0]) if self._memory else None
+
+    @property
+    def identity(self) -> dict[str, Any]:
+        """What a run is recognised by: the options, and what the translation memory has."""
+        return {**self.options, **({"memory_file": self._memory[1]} if self._memory else {})}
 
     def model(self) -> str:
         """Return the model with version and precision, as "en-de/7 int8". A bundle has the start of its digest too."""
@@ -248,6 +292,8 @@ class Translate:
                     cell = _cell(result)
                     for position in positions[key]:
                         cells[position] = cell
+                    if result.lacks_terms:
+                        counts.rows_without_terms += len(positions[key])
                 counts.source_tokens += sum(result.source_tokens for result in results)
                 counts.target_tokens += sum(result.target_tokens for result in results)
                 on_rows(sum(len(positions[key]) for key in keys))
@@ -255,7 +301,7 @@ class Translate:
 
     def _answer(self, keys: list[TextKey]) -> tuple[list[TextKey], list[TextResult]]:
         options = self._request_options(keys[0][1])
-        results = _isolated(self._opened(), [text for text, _ in keys], options)
+        results = _isolated(self._with_memory(), [text for text, _ in keys], options)
         other = next((_label(each) for each in results if each.model and not self._is_from(each)), None)
         if other is not None:
             raise LingonError(f"the server has replaced the model of this run, {self._model}, by {other}")
@@ -268,6 +314,14 @@ class Translate:
     def _request_options(self, language: str | None) -> dict[str, Any]:
         own = {"model": self.backend.server_model, **({"source": language} if language else {})}
         return {**self.options, **own}
+
+    def _with_memory(self) -> ListTranslator:
+        """Return the translator, which asks the memory first if there is one."""
+        if self._answering is None:
+            opened = self._opened()
+            memory = self.memory()
+            self._answering = opened if memory is None else MemoryTranslator(opened, memory, None)
+        return self._answering
 
     def _opened(self) -> ListTranslator:
         if self._translator is None:

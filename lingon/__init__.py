@@ -24,13 +24,14 @@ if TYPE_CHECKING:
     from lingon.client.client import AsyncClient, Client
     from lingon.client.connection import Tls
     from lingon.client.model import AsyncModel, Model
-    from lingon.client.options import AttentionSelection, Sampling, ScoreOptions, TranslateOptions
+    from lingon.client.options import AttentionSelection, MemoryOptions, Sampling, ScoreOptions, TranslateOptions
     from lingon.client.pipeline import TranslationPipeline, pipeline
     from lingon.client.results import (
         AttentionMatrix,
         DetectedLanguage,
         DocumentResult,
         Link,
+        MemoryMatch,
         ModelInfo,
         NormalisedText,
         Piece,
@@ -38,6 +39,7 @@ if TYPE_CHECKING:
         Sentence,
         StreamEvent,
         StreamStart,
+        TermOutcome,
         TextDelta,
         TextDone,
         TextResult,
@@ -46,7 +48,10 @@ if TYPE_CHECKING:
         Translation,
     )
     from lingon.client.steps import Retry
+    from lingon.client.stores import StoredDictionary, StoredGlossary, StoredMemory
     from lingon.errors import LingonError, ServerError
+    from lingon.terms.term import Term
+    from lingon.terms.term_list import TermList
 
 __all__ = [
     "AsyncClient",
@@ -58,6 +63,8 @@ __all__ = [
     "DocumentResult",
     "LingonError",
     "Link",
+    "MemoryMatch",
+    "MemoryOptions",
     "Model",
     "ModelInfo",
     "NormalisedText",
@@ -68,8 +75,14 @@ __all__ = [
     "ScoreResult",
     "Sentence",
     "ServerError",
+    "StoredDictionary",
+    "StoredGlossary",
+    "StoredMemory",
     "StreamEvent",
     "StreamStart",
+    "Term",
+    "TermList",
+    "TermOutcome",
     "TextDelta",
     "TextDone",
     "TextResult",
@@ -93,10 +106,16 @@ _MODULE_OF = {
     "ServerError": "lingon.errors",
     "Retry": "lingon.client.steps",
     "NormalisedText": "lingon.client.results",
+    "MemoryOptions": "lingon.client.options",
     "Sampling": "lingon.client.options",
+    "Term": "lingon.terms.term",
+    "TermList": "lingon.terms.term_list",
     "TranslationPipeline": "lingon.client.pipeline",
     "pipeline": "lingon.client.pipeline",
     "ScoreOptions": "lingon.client.options",
+    "StoredDictionary": "lingon.client.stores",
+    "StoredGlossary": "lingon.client.stores",
+    "StoredMemory": "lingon.client.stores",
     "TranslateOptions": "lingon.client.options",
 }
 

@@ -38,6 +38,13 @@ LingonError                     a message of one line. Exit code 1
     |-- Forbidden               PERMISSION_DENIED   the API key does not permit this call
     |-- ChangeRefused           FAILED_PRECONDITION a change of the served models is not possible
     |-- ChangeInProgress        ABORTED             another change of the served models is in progress
+    |-- NotStored               NOT_FOUND           the caller has no glossary or memory of this name
+    |-- AlreadyStored           ALREADY_EXISTS      the caller has one of this name, and wants to create it
+    |-- StoredVersionChanged    ABORTED             somebody changed it since the caller read it
+    |-- StoreFull               RESOURCE_EXHAUSTED  the caller would have more than the server keeps for it
+    |-- DiskFull                RESOURCE_EXHAUSTED  the disk of the server has no room
+    |-- StoreBusy               UNAVAILABLE         other changes of the caller's data take long. Safe to retry
+    |-- StoredDamaged           DATA_LOSS           a stored glossary or memory cannot be read
     |-- Degenerate              FAILED_PRECONDITION the guard suspects the translation, and the request refuses such
     `-- EngineFault             INTERNAL            decoding failed. The cause is in the server's log
 """
@@ -362,6 +369,62 @@ class ChangeInProgress(RequestError):
 
     code = code_pb2.ABORTED
     reason = "CHANGE_UNDER_WAY"
+
+
+class NotStored(RequestError):
+    """The server keeps no glossary or memory of this name for the caller, or none for these languages.
+
+    kind: "glossary" or "memory"; resource: the name, as in `google.rpc.ResourceInfo`
+    """
+
+    code = code_pb2.NOT_FOUND
+    reason = "NOT_STORED"
+
+    def __init__(self, kind: str, resource: str, message: str) -> None:
+        super().__init__(message)
+        self.kind, self.resource = kind, resource
+
+
+class AlreadyStored(RequestError):
+    """The caller wants to create a glossary or memory, and has one of this name."""
+
+    code = code_pb2.ALREADY_EXISTS
+    reason = "ALREADY_STORED"
+
+
+class StoredVersionChanged(RequestError):
+    """A glossary or memory does not have the version that the caller expects. The caller should read it again."""
+
+    code = code_pb2.ABORTED
+    reason = "VERSION_CHANGED"
+
+
+class StoreFull(RequestError):
+    """The caller would have more glossaries, memories, terms or bytes than the server keeps for it."""
+
+    code = code_pb2.RESOURCE_EXHAUSTED
+    reason = "STORE_FULL"
+
+
+class DiskFull(RequestError):
+    """The disk on which the server keeps glossaries and memories has no room. Nothing was changed."""
+
+    code = code_pb2.RESOURCE_EXHAUSTED
+    reason = "DISK_FULL"
+
+
+class StoreBusy(RequestError):
+    """Other changes of the caller's glossaries and memories take long. The same call is safe to retry."""
+
+    code = code_pb2.UNAVAILABLE
+    reason = "STORE_BUSY"
+
+
+class StoredDamaged(RequestError):
+    """The file of a glossary or memory cannot be read. It can be removed, and stored again."""
+
+    code = code_pb2.DATA_LOSS
+    reason = "STORED_DAMAGED"
 
 
 class Degenerate(RequestError):

@@ -66,6 +66,27 @@ def write_bytes(path: Path, content: bytes | memoryview) -> None:
         os.replace(part, path)
 
 
+@contextmanager
+def replacing_file(path: Path, mode: int = 0o666) -> Iterator[IO[bytes]]:
+    """Give a new file to write. If the block ends without an error it replaces the file of this path, atomically, and
+    is on disk.
+
+    mode: of a new file, without the bits of the umask
+    """
+    with _temporary_path(path, lambda part: part.touch(mode=mode)) as part:
+        with part.open("wb") as file:
+            yield file
+        _sync(part)
+        os.replace(part, path)
+        _sync(path.parent)
+
+
+def remove_file(path: Path) -> None:
+    """Remove a file, and sync its folder to disk. Raises FileNotFoundError if there is none."""
+    path.unlink()
+    _sync(path.parent)
+
+
 def write_private(path: Path, content: bytes, before_replace: Callable[[], None] = lambda: None) -> None:
     """Write a file atomically, with the mode and the owner of an earlier one. A new file is for its owner only.
 
@@ -111,14 +132,14 @@ def write_json(path: Path, value: Any) -> None:
     write_text(path, json.dumps(value, indent=2, ensure_ascii=False) + "\n")
 
 
-def make_folders(folder: Path) -> None:
-    """Make a folder and its missing parents, and sync them to disk.
+def make_folders(folder: Path, mode: int = 0o777) -> None:
+    """Make a folder and its missing parents, and sync them to disk; mode: theirs, without the bits of the umask.
 
     Raises NotADirectoryError if the path is not a folder.
     """
     missing = [path for path in (folder, *folder.parents) if not path.exists()]
     for path in reversed(missing):
-        path.mkdir(exist_ok=True)
+        path.mkdir(mode, exist_ok=True)
         _sync(path.parent)
     if not folder.is_dir():
         raise NotADirectoryError(errno.ENOTDIR, os.strerror(errno.ENOTDIR), str(folder))
@@ -146,9 +167,13 @@ def lock_path(folder: Path) -> Iterator[bool]:
         os.close(handle)
 
 
+IS_PART = re.compile(r"\..+\.part(-[0-9a-f]{16})?")
+"""Matches the names of temporary files and folders."""
+
+
 def remove_partial_files(folder: Path, name: str | None = None) -> None:
     """Remove the temporary files and folders of killed processes from a folder; name: only those of this name."""
-    left_over = re.compile(rf"\.{'.+' if name is None else re.escape(name)}\.part(-[0-9a-f]{{16}})?")
+    left_over = IS_PART if name is None else re.compile(rf"\.{re.escape(name)}\.part(-[0-9a-f]{{16}})?")
     for part in [path for path in folder.iterdir() if left_over.fullmatch(path.name)]:
         # A process locks the path that it fills. A path that cannot be removed does no harm.
         with suppress(OSError), lock_path(part) as locked:

@@ -47,6 +47,8 @@ Arabic is arb there, and so ar. Other members, such as ary for Moroccan Arabic, 
 _SHORT: dict[str, str] = _ISO_639_1 | _MEMBERS
 """Three-letter codes (ISO 639-3) to two-letter codes, so that FLORES codes such as eng_Latn are accepted."""
 
+_TWO_LETTERS = frozenset(_ISO_639_1.values())
+
 
 def canonical(tag: str, field: str) -> str:
     """Return the canonical form of a tag, such as de-AT or zh-Hant. Raises InvalidRequest, which names the field."""
@@ -60,6 +62,11 @@ def canonical(tag: str, field: str) -> str:
 def primary(tag: str) -> str:
     """Return the language of a tag as it is written, in lower case: arb of arb-EG."""
     return re.split("[-_]", tag, maxsplit=1)[0].lower()
+
+
+def has_two_letters(tag: str) -> bool:
+    """Return whether a text is a tag whose language has two letters in ISO 639-1, such as en or pt_BR."""
+    return len(tag) <= MAX_CHARACTERS and _TAG.fullmatch(tag) is not None and primary(tag) in _TWO_LETTERS
 
 
 def is_same_tag(tag: str, other: str) -> bool:

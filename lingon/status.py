@@ -17,11 +17,13 @@ from lingon.errors import (
     InvalidRequest,
     ModelMemoryFull,
     ModelNotLoadable,
+    NotStored,
     OutOfMemory,
     QueueFull,
     QuotaExceeded,
     RequestError,
     ServerError,
+    StoreBusy,
     TooManyCalls,
     UnknownModel,
     WontFinish,
@@ -43,6 +45,7 @@ RETRY_MILLISECONDS: dict[type[RequestError], int] = {
     Draining: 1000,
     EngineLost: 500,
     OutOfMemory: 1000,
+    StoreBusy: 1000,
 }
 """Milliseconds until a retry makes sense: a queue moves within a few sentences, another replica answers at once."""
 
@@ -68,6 +71,12 @@ def _details(error: RequestError) -> list[Message]:
     if isinstance(error, UnknownModel):
         found.append(
             error_details_pb2.ResourceInfo(resource_type="model", resource_name=error.resource, description=str(error))
+        )
+    if isinstance(error, NotStored):
+        found.append(
+            error_details_pb2.ResourceInfo(
+                resource_type=error.kind, resource_name=error.resource, description=str(error)
+            )
         )
     if milliseconds := retry_milliseconds(error):
         delay = Duration()

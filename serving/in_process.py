@@ -203,8 +203,10 @@ class LocalTranslator:
     async def _messages(self, request: pb.TranslateStreamRequest, deadline: float | None) -> Messages:
         translator = self._find(request)
         options = translator.resolve(request.options, request.text)
+        terms = await translator.terms(request, options)
+        memories = await translator.memories(request, options)
         yield pb.TranslateStreamResponse(start=translator.start(options))
-        async with aclosing(translator.stream(request, options, deadline)) as events:
+        async with aclosing(translator.stream(request, options, deadline, terms=terms, memories=memories)) as events:
             async for event in events:
                 yield stream_message(event)
 

@@ -12,6 +12,7 @@ import sys
 import time
 from collections.abc import Callable, Sequence
 from contextlib import AsyncExitStack
+from dataclasses import fields
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -39,10 +40,14 @@ from lingon.serving.observability.metrics import Metrics, ReceivedCalls
 from lingon.serving.observability.tracing import NullTracer, Tracer
 from lingon.serving.rpc.admin import open_admin
 from lingon.serving.rpc.arrival import LoadShedder
+from lingon.serving.rpc.glossaries import SERVICE as GLOSSARIES
+from lingon.serving.rpc.glossaries import GlossaryService
 from lingon.serving.rpc.google import GoogleService, add_google
 from lingon.serving.rpc.grpc_server import services_of
 from lingon.serving.rpc.interceptors import CallInterceptor, ErrorInterceptor
 from lingon.serving.rpc.local_channel import LocalChannel
+from lingon.serving.rpc.memories import SERVICE as MEMORIES
+from lingon.serving.rpc.memories import MemoryService
 from lingon.serving.rpc.ports import (
     ADMIN_CALLS,
     Connections,
@@ -58,7 +63,11 @@ from lingon.serving.rpc.service import TranslationService
 from lingon.serving.rpc.standard_services import Health, add_reflection, model_services
 from lingon.serving.runtime.device import onnxruntime_version
 from lingon.serving.settings import DOCUMENT_BYTES, DOCUMENT_PROCESSES, HTTP_BYTES, Settings
+from lingon.serving.stores.data_dir import DataDir, StoreLimits
+from lingon.serving.stores.glossaries import GlossaryStore
+from lingon.serving.stores.memories import MemoryStore
 from lingon.serving.threads import avoid_preemption, new_threads_never_preempt, run_in_thread
+from lingon.translation.v1 import stores_pb2_grpc
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 
@@ -110,8 +119,16 @@ class Server:
         self._reloader = ModelReloader(self._registry, self._pool, self.metrics, settings.models, self._on_published)
         self._supervisor = Supervisor(settings.hang_seconds)
         self._most_texts = min(settings.max_texts, settings.max_queue_texts)  # the queue never accepts more
+        self._data_dir = open_data_dir(settings)
+        self._glossaries, self._memories = GlossaryStore(self._data_dir), MemoryStore(self._data_dir)
         self._service = TranslationService(
-            self._gate, self.metrics, self._most_texts, lambda: self._registry.catalog, self._pool
+            self._gate,
+            self.metrics,
+            self._most_texts,
+            lambda: self._registry.catalog,
+            self._pool,
+            self._glossaries,
+            self._memories,
         )
         self._health = Health()
         self._serving, self._lag = False, LagMonitor()
@@ -215,11 +232,15 @@ class Server:
             self._settings, interceptors, self._settings.max_message_bytes, self._connections.grpc, shedder
         )
         pb_grpc.add_TranslationServiceServicer_to_server(self._service, server)
+        glossaries = GlossaryService(self._gate, self._glossaries)
+        stores_pb2_grpc.add_GlossaryServiceServicer_to_server(glossaries, server)
+        memories = MemoryService(self._gate, self._memories, self._most_texts)
+        stores_pb2_grpc.add_MemoryServiceServicer_to_server(memories, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         if self._settings.google_v3:
             add_google(server, GoogleService(self._service, lambda: self._registry.catalog, self._most_texts))
         if self._settings.reflection:
-            add_reflection(server, (SERVICE, health.SERVICE_NAME))
+            add_reflection(server, (SERVICE, GLOSSARIES, MEMORIES, health.SERVICE_NAME))
         return server
 
     def _engines(self) -> list[Engine]:
@@ -312,6 +333,8 @@ class Server:
         await self._stop_ports(server)
         self.has_stuck_thread = self.has_stuck_thread or self._reloader.busy or self._pool.busy or any_worker_alive()
         await self._tracer.close()
+        if self._data_dir is not None:
+            self._data_dir.close()
         event(logger, logging.INFO, "stopped")
 
     def _set_serving(self, serving: bool) -> None:
@@ -373,6 +396,14 @@ def open_standard_files() -> None:
             os.fstat(number)
         except OSError:
             os.open(os.devnull, os.O_RDWR)  # gets the lowest free number, which is this one
+
+
+def open_data_dir(settings: Settings) -> DataDir | None:
+    """Return the folder of what callers store, or None without one. Raises SettingsError if it cannot be used."""
+    if settings.data_dir is None:
+        return None
+    limits = {each.name: getattr(settings, each.name) for each in fields(StoreLimits)}
+    return DataDir(settings.data_dir, StoreLimits(**limits))
 
 
 def http_apis(settings: Settings, channel: LocalChannel, registry: CollectorRegistry, connections: int) -> Any:

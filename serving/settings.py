@@ -43,6 +43,7 @@ HTTP_BYTES = 64 << 20  # bytes of the bodies of all open HTTP requests, and as m
 HTTP_CONNECTIONS = 4096  # connections to the HTTP port; an address has half at most unless it is a trusted proxy
 DOCUMENT_PROCESSES = 2  # processes that read or write documents
 DOCUMENT_BYTES = 192 << 20  # bytes of memory of such a process for a document
+GLOSSARY_BYTES = 256 << 20  # bytes of the glossaries that are kept in memory because they were used last
 GRPC_MAX = 2**31 - 1  # bytes or milliseconds; gRPC counts both in 32 bits
 LANGUAGE_TAG = re.compile(r"[A-Za-z]{2,8}([-_][A-Za-z0-9]{1,8})*")
 LIMITS = EngineLimits()  # the source of five defaults
@@ -148,6 +149,26 @@ class Settings(BaseModel):
     )
     max_message_bytes: Annotated[int, Field(ge=1024, le=GRPC_MAX)] = Field(
         4 * 1024 * 1024, description="Size of one request, in bytes."
+    )
+    data_dir: Path | None = Field(
+        None,
+        description="Folder in which the server keeps the glossaries and translation memories of its callers. Several "
+        "servers may share it. Unset: none are kept.",
+    )
+    max_glossary_entries: Positive = Field(
+        100_000, description="Terms of a glossary for one pair of languages; needs data_dir."
+    )
+    max_glossaries: Positive = Field(
+        1000,
+        description="Glossaries of one API key or client certificate, or of all callers of a server without keys.",
+    )
+    max_memories: Positive = Field(
+        100, description="Translation memories of one API key or client certificate, or of all callers without keys."
+    )
+    max_stored_bytes: Positive = Field(
+        1 << 30,
+        description="Size on disk of all glossaries and translation memories of one API key or client certificate, or "
+        "of all callers of a server without keys, in bytes.",
     )
     max_connection_age_seconds: Age = Field(
         0,

@@ -59,6 +59,7 @@ def test_the_base_install_holds_the_client_alone(base):
     answer = base.run("python", "-W", "error", "-c", "from lingon import AsyncClient, Client")
     assert (answer.returncode, answer.stderr) == (0, "")
     heavy = {"torch", "numpy", "onnx", "onnxruntime", "sentencepiece", "sentencex", "sacrebleu", "prometheus_client"}
+    heavy |= {"snowballstemmer", "rapidfuzz"}
     assert base.imports("grpc", "google.rpc", *heavy) == {"grpc", "google.rpc"}
 
 
@@ -67,6 +68,14 @@ def test_the_base_install_reads_the_language_of_markup(base):
     answer = base.run("python", "-W", "error", "-c", f"{html} print(readable('<p>Tom<br>lives</p>', formats['html']))")
     assert (answer.returncode, answer.stderr) == (0, "")
     assert answer.stdout.split() == ["Tom", "lives"]
+
+
+def test_the_base_install_chooses_the_terms_of_a_request(base):
+    words = "TermList({f'w{number}': 'x' for number in range(300)} | {'w7 w8': 'y'})"
+    answer = base.run(
+        "python", "-W", "error", "-c", f"from lingon import TermList; print(len({words}.for_texts(['w7 w8'])))"
+    )
+    assert (answer.returncode, answer.stderr, answer.stdout) == (0, "", "3\n")
 
 
 def test_the_http_extra_alone_runs_a_gateway(make_environment):

@@ -73,6 +73,7 @@ PARTS: dict[str, Callable[[], str]] = {
     "metrics": metrics,
     "model-settings": model_settings,
     "proto-admin": lambda: reference("lingon/admin/v1/admin.proto"),
+    "proto-stores": lambda: reference("lingon/translation/v1/stores.proto"),
     "proto-translation": lambda: reference("lingon/translation/v1/translation.proto"),
     "runbook": runbook,
     "score-options": score_options,

@@ -35,7 +35,8 @@ def _services(file: FileDescriptorProto, comments: Comments) -> Iterator[str]:
         rows = []
         for row, method in enumerate(service.method):
             reply = f"{'stream ' if method.server_streaming else ''}{_short(method.output_type)}"
-            call = code(f"{method.name}({_short(method.input_type)}) returns ({reply})")
+            request = f"{'stream ' if method.client_streaming else ''}{_short(method.input_type)}"
+            call = code(f"{method.name}({request}) returns ({reply})")
             rows.append((call, _cell(comments.get((SERVICE, place, METHOD, row), ""))))
         yield table(("call", "meaning"), rows)
 

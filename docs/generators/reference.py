@@ -34,7 +34,7 @@ from lingon.bundle.manifest import (
     TextData,
 )
 from lingon.cli.main import build
-from lingon.errors import InvalidRequest, LingonError, QuotaExceeded, RequestError, UnknownModel
+from lingon.errors import InvalidRequest, LingonError, NotStored, QuotaExceeded, RequestError, UnknownModel
 from lingon.gateway.metrics import GatewayMetrics
 from lingon.segments.kept_forms import Kind
 from lingon.segments.protection import TABLE
@@ -119,7 +119,8 @@ def _kinds(kind: type[RequestError]) -> Iterator[type[RequestError]]:
 def _retry(kind: type[RequestError]) -> str:
     if issubclass(kind, QuotaExceeded):
         return "after the time in RetryInfo"
-    error = kind("", "") if issubclass(kind, InvalidRequest | UnknownModel) else kind("")
+    arguments = 3 if issubclass(kind, NotStored) else 2 if issubclass(kind, InvalidRequest | UnknownModel) else 1
+    error = kind(*[""] * arguments)
     wait = retry_milliseconds(error)
     return f"after {wait} ms" if wait else "no"
 

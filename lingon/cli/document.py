@@ -7,9 +7,11 @@ from contextlib import closing
 from functools import partial
 from pathlib import Path
 
-from lingon.cli.backend import BackendOptions, open_translator
+from lingon.cli.backend import BackendOptions
 from lingon.cli.input import Input, size_of
 from lingon.cli.lines import LineColumns, LineReport, TranslateWork, answered
+from lingon.cli.memory import NO_MEMORY, open_with_memory
+from lingon.cli.options import MemoryFiles
 from lingon.cli.output import check_output, print_message, wants_progress
 from lingon.client.options import TranslateOptions
 from lingon.client.protocol import only_target, options_of, write
@@ -104,11 +106,13 @@ def translate_document(
     batch_size: int,
     column: str | None = None,
     content: bytes | None = None,
+    memory: MemoryFiles = NO_MEMORY,
 ) -> bool:
     """Write the translation of a document and return whether each of its texts was translated.
 
     column: of a table, its name or its number
     content: that of the file, or None if it has not been read yet
+    memory: the files of translation memories
     A text that was not translated stays as it is, and is named. Raises LingonError. Then nothing is written.
     """
     if path.suffix.lower() in OTHER_SUFFIXES:
@@ -125,7 +129,7 @@ def translate_document(
     read = partial(_read, path, content, source="" if source == AUTO else source, column=column)
     document = None if not target and says_target(path.name) else read(target)
     report, results = LineReport("text"), list[TextResult]()
-    with open_translator(backend) as translator:
+    with open_with_memory(backend, memory, request) as translator:
         if document is None:
             target = only_target(translator.list_models(), request.get("model") or "")
             document = read(target)

@@ -11,7 +11,7 @@ import queue
 import threading
 from collections.abc import Callable, Generator, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
-from contextlib import closing
+from contextlib import AbstractContextManager, closing
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 from typing import Any, Generic, Protocol, TypeVar
@@ -135,18 +135,20 @@ def run(
     unit: str = "line",
     *,
     full_batches: bool,
+    opened: Callable[[BackendOptions], AbstractContextManager[ListTranslator]] = open_translator,
 ) -> bool:
     """Answer the input line by line and return whether every line could be answered.
 
     unit: what messages call an item
     full_batches: wait for full batches even if lines come slowly, so that the batches are the same in every run
+    opened: gives the translator of the options
     """
     report = LineReport(unit)
     shown = wants_progress(given.typed, output)
     try:
         with (
             writing(output) as file,
-            open_translator(options) as translator,
+            opened(options) as translator,
             closing(
                 answered(translator, given, work, report, batch_size, shown=shown, full_batches=full_batches)
             ) as found,
@@ -209,6 +211,7 @@ class LineReport:
         self.complete, self.unit = True, unit
         self._split: list[int] = []
         self._unsure: list[int] = []
+        self._from_memory = 0
         self._with_nul: list[int] = []
 
     def add(self, number: int, item: str | tuple[str, str], result: TextResult | ScoreResult) -> None:
@@ -218,6 +221,8 @@ class LineReport:
         for warning in result.warnings:
             if warning.code == "split":
                 self._split.append(number)
+            elif warning.code == "from_memory":
+                self._from_memory += 1
             elif warning.code == "low_confidence":
                 self._unsure.append(number)
             else:
@@ -229,7 +234,9 @@ class LineReport:
             self.complete = False
 
     def print_summary(self) -> None:
-        """Name the lines that were translated in parts, those that are less sure, and those with NUL characters."""
+        """Name the lines that were translated in parts, those that are less sure, and those with NUL characters. Count
+        those from translation memories.
+        """
         if self._split:
             was = "was" if len(self._split) == 1 else "were"
             listed = _list_lines(self._split, self.unit)
@@ -238,6 +245,9 @@ class LineReport:
             has = "has" if len(self._unsure) == 1 else "have"
             listed = _list_lines(self._unsure, self.unit)
             print_message(f"warning: {listed} {has} a translation that is less sure than those of 99 of 100 usual ones")
+        if self._from_memory:
+            are = f"1 {self.unit} is" if self._from_memory == 1 else f"{self._from_memory:,} {self.unit}s are"
+            print_message(f"{are} from a translation memory")
         if self._with_nul:
             has = "has" if len(self._with_nul) == 1 else "have"
             listed = _list_lines(self._with_nul, self.unit)
@@ -405,6 +415,8 @@ def translation_json(number: int, source: str, result: TextResult) -> str:
         values[name] = getattr(result, name)
     values["warnings"] = [asdict(warning) for warning in result.warnings]
     values["sentences"] = [asdict(sentence) for sentence in result.sentences]
+    values["terms"] = [asdict(term) for term in result.terms]
+    values["matches"] = [asdict(match) for match in result.matches]
     values["translations"] = [asdict(translation) for translation in result.translations]
     return _json(values)
 

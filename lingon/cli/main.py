@@ -44,6 +44,8 @@ ORDER = (
     "doctor",
     "healthcheck",
     "models",
+    "glossaries",
+    "memories",
     "keys",
     "bench",
 )

@@ -10,9 +10,14 @@ from collections.abc import Callable, Iterator
 from enum import StrEnum
 from inspect import Parameter
 from pathlib import Path
-from typing import Annotated, Any
+from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
+
+from lingon.errors import SettingsError
+
+if TYPE_CHECKING:
+    from lingon.client.options import TranslateOptions
 
 
 class OptionGroup:
@@ -160,6 +165,42 @@ KeepOption = Annotated[
         show_default="none",
     ),
 ]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class TermOptions(OptionGroup):
+    """What words and phrases are translated to."""
+
+    terms: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Terms, which a translation has where its text has their sources: a .tsv or .csv file with a source "
+            "and a target in each row, .tbx or .tmx. A line whose translation lacks one is named on standard error.",
+            show_default="none",
+        ),
+    ] = None
+    glossary: Annotated[
+        list[str] | None,
+        typer.Option(
+            metavar="NAME",
+            help="Name of a glossary that the server keeps, see `lingon glossaries`; may be given several times, the "
+            "most important one first. --terms goes before all.",
+            show_default="none",
+        ),
+    ] = None
+
+    def request(self, source: str | None, target: str | None) -> TranslateOptions:
+        """Return the options as the client takes them; source, target: the languages, as the verb has them."""
+        from lingon.source_language import AUTO
+        from lingon.terms.files import read_terms
+        from lingon.terms.term_list import TermList
+
+        languages = "" if source in (None, AUTO) else source, target or ""
+        terms = None if self.terms is None else TermList(read_terms(self.terms, *languages))
+        return {"terms": terms, "glossaries": self.glossary}
+
+
 GuardOption = Annotated[
     GuardChoice | None,
     typer.Option(
@@ -212,3 +253,35 @@ AlignmentOption = Annotated[
         "Default: no such column.",
     ),
 ]
+
+
+@dataclasses.dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryFiles(OptionGroup):
+    """The files of translation memories."""
+
+    memory: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Translation memory: a text that it has, in the same case, gets its translation from there, and no "
+            "model is asked. A .tmx, .xliff, .xlf, .sdlxliff, .csv or .tsv, plain or packed.",
+            show_default="none",
+        ),
+    ] = None
+    write_memory: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FILE",
+            help="Add the new translations to this .tmx, .xliff, .xlf, .csv or .tsv, which may be --memory. It is "
+            "replaced at the end of the run, and is unchanged after an error.",
+            show_default="none",
+        ),
+    ] = None
+
+    def __post_init__(self) -> None:
+        if self.write_memory is not None:
+            from lingon.memories.files import WRITTEN, suffix_of  # takes a while
+
+            suffix_of(self.write_memory.name, WRITTEN)
+            if self.write_memory.is_dir():
+                raise SettingsError(f"--write-memory {self.write_memory}: is a folder")

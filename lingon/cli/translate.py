@@ -6,6 +6,7 @@ Heavy imports happen when a verb runs.
 from __future__ import annotations
 
 from dataclasses import dataclass, replace
+from functools import partial
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Literal
 
@@ -22,6 +23,7 @@ from lingon.cli.options import (
     KeepOption,
     LengthPenaltyOption,
     MaxOutputTokensOption,
+    MemoryFiles,
     OptionGroup,
     OutputOption,
     PairSourceOption,
@@ -31,6 +33,7 @@ from lingon.cli.options import (
     SourceLanguageOption,
     TargetLanguageOption,
     TargetOption,
+    TermOptions,
     TextFormat,
     with_option_groups,
 )
@@ -378,6 +381,8 @@ def translate(
     sampling: SamplingOptions,
     restrictions: RestrictionOptions,
     reading: ReadingOptions,
+    memory: MemoryFiles,
+    wording: TermOptions,
     guard: GuardOption = None,
     shortlist: ShortlistOption = None,
     columns: PrintOptions,
@@ -413,6 +418,7 @@ def translate(
         **search.request(),
         **restrictions.request(),
         **reading.request(forced=bool(restrictions.force)),
+        **wording.request(source, target),
         "model": backend.server_model,
         "source": source,
         "same_language": same_language or None,
@@ -429,12 +435,12 @@ def translate(
     encoded = content is not None and is_encoded(content)
     if read is not None and (encoded or not is_text):
         check_options(_shown(columns), several_of(request), as_json=as_json, read=reading.is_stated and not encoded)
-        complete = translate_document(backend, read, output_file, request, batch_size, column, content)
+        complete = translate_document(backend, read, output_file, request, batch_size, column, content, memory)
     else:
         check_column(column)
         work = TranslateWork(request, _shown(columns), as_json)
         given = _input(texts or (), input_file, output_file, reading, content)
-        complete = _translate_lines(backend, given, output_file, work, reading, batch_size)
+        complete = _translate_lines(backend, given, output_file, work, reading, batch_size, memory)
     if not complete:
         raise typer.Exit(1)
 
@@ -453,14 +459,17 @@ def _translate_lines(
     work: TranslateWork,
     reading: ReadingOptions,
     batch_size: int,
+    memory: MemoryFiles,
 ) -> bool:
     """Translate lines, or a text with markup, and return whether each was translated."""
     from lingon.cli.lines import check_document_options, run, several_of
+    from lingon.cli.memory import open_with_memory
 
     if reading.is_markup:
         check_document_options(work.columns, several_of(work.options), as_json=work.as_json)
     unit, drawn = "document" if reading.is_markup else "line", work.options.get("sampling") is not None
-    return run(backend, given, work, output_file, batch_size, unit, full_batches=drawn)
+    opened = partial(open_with_memory, options=memory, request=work.options)
+    return run(backend, given, work, output_file, batch_size, unit, full_batches=drawn, opened=opened)
 
 
 @with_option_groups

@@ -16,7 +16,7 @@ from google.rpc import code_pb2
 from grpc import aio
 
 from lingon.admin.v1 import admin_pb2 as pb
-from lingon.client.calls import AsyncCalls, Blocking, BlockingCalls, Pending, closed_as_error
+from lingon.client.calls import Blocking, BlockingCalls, Pending, closed_as_error
 from lingon.client.connection import (
     AUTHORIZATION,
     NO_PROXY,
@@ -33,6 +33,7 @@ from lingon.client.connection import (
 from lingon.client.messages import write_request
 from lingon.client.protocol import ClientProtocol
 from lingon.client.steps import Method, Retry, Send, Sleep
+from lingon.client.stores import AsyncStores, BlockingStores
 from lingon.errors import LingonError, ServerError, SettingsError
 from lingon.status import call_error
 
@@ -129,10 +130,13 @@ class _ClientBase:
                 )
         method = step.method
         kind = self._channel.unary_stream if method.streams else self._channel.unary_unary
+        if method.uploads:
+            kind = self._channel.stream_unary
         call = kind(method.path, request_serializer=_serialise, response_deserializer=method.parse)
         start = call.future if later else call
         try:
-            return start(step.request, timeout=step.timeout, metadata=self._metadata)
+            request = iter(step.request) if method.uploads else step.request  # type: ignore[arg-type]
+            return start(request, timeout=step.timeout, metadata=self._metadata)
         except ValueError:
             self._check_open()  # the client may have been closed meanwhile
             raise
@@ -198,7 +202,7 @@ class SyncClientBase(_ClientBase, Blocking):
             raise self._failure(error) from None
 
 
-class Client(SyncClientBase, BlockingCalls):
+class Client(SyncClientBase, BlockingCalls, BlockingStores):
     """A client of a Lingon server. Threads may share one.
 
     Every call has a deadline and is repeated while the server is UNAVAILABLE. An error status raises ServerError.
@@ -242,7 +246,7 @@ class _PendingCall:
             raise self._failure(error) from None
 
 
-class AsyncClient(_ClientBase, AsyncCalls):
+class AsyncClient(_ClientBase, AsyncStores):
     """`Client` for asyncio: the same calls, awaited, and `async for` over a stream's events.
 
     A client belongs to the event loop that first uses it.

@@ -10,7 +10,7 @@ from typing import TypeVar
 from google.rpc import code_pb2
 
 from lingon.client.options import TranslateOptions
-from lingon.client.results import Link, Sentence, TextResult, TextWarning, Translation
+from lingon.client.results import Link, MemoryMatch, Sentence, Span, TermOutcome, TextResult, TextWarning, Translation
 from lingon.client.steps import Exchange
 from lingon.errors import RequestTooLarge, ServerError, TextTooLong
 from lingon.segments.boundaries import ends_without_space
@@ -89,6 +89,7 @@ _SEVERAL = "send it in several"  # how the server ends the message of such a ref
 LARGE = 20_000  # characters; a shorter text that is too long has a sentence that is, and its parts have too
 
 MARKUP = (pb.TEXT_FORMAT_HTML, pb.TEXT_FORMAT_XML)
+MISSED = "missed"
 WHOLE = ("alternatives", "forced_words")  # options of which one concerns the begin of a text, one a single sentence
 
 AskText = Callable[[str, str], Exchange[TextResult]]
@@ -153,6 +154,8 @@ def joined(texts: Sequence[str], results: Sequence[TextResult], *, spaces: bool 
         normalised_text=read + second.normalised_text,
         sentences=first.sentences + _moved(second.sentences, len(texts[0]), begin),
         confidence=min(confidences, default=None),
+        terms=first.terms + tuple(_moved_term(each, len(texts[0]), begin) for each in second.terms),
+        matches=first.matches + tuple(_moved_match(each, len(texts[0])) for each in second.matches),
     )
 
 
@@ -184,6 +187,20 @@ def _moved(positions: Iterable[Place], source: int, target: int) -> tuple[Place,
     )
 
 
+def _moved_term(term: TermOutcome, source: int, target: int) -> TermOutcome:
+    """Return what became of a term in the second part of a text, with its places in the whole."""
+    found = None if term.target_span is None else _moved_span(term.target_span, target)
+    return replace(term, source_span=_moved_span(term.source_span, source), target_span=found)
+
+
+def _moved_match(match: MemoryMatch, source: int) -> MemoryMatch:
+    return replace(match, source_span=_moved_span(match.source_span, source))
+
+
+def _moved_span(span: Span, by: int) -> Span:
+    return span[0] + by, span[1] + by
+
+
 def _warnings(results: Sequence[TextResult]) -> Iterator[TextWarning]:
     """Yield the warnings of the parts, one of each kind. The message says in how many parts of the text it was found.
 
@@ -194,9 +211,18 @@ def _warnings(results: Sequence[TextResult]) -> Iterator[TextWarning]:
         for warning in result.warnings:
             by_code.setdefault(warning.code, []).append(warning.message)
     for code, messages in by_code.items():
-        if code != "empty_source" or len(messages) == len(results):
+        if code == "term_missed":
+            yield TextWarning(code, _missed(results, messages))
+        elif code != "empty_source" or len(messages) == len(results):
             counting = [_counting(code, message) for message in messages]
             yield TextWarning(code, _summed(counting, complete=len(messages) == len(results)))
+
+
+def _missed(results: Sequence[TextResult], messages: Sequence[str]) -> str:
+    """Return the warning about the terms that a text misses; messages: those about its parts, which name the terms."""
+    means = [term.means for result in results for term in result.terms]
+    named = ", ".join(message.partition(": ")[2] for message in messages)
+    return f"{means.count(MISSED)} of {len(means)} terms are missed: {named}"
 
 
 def _counting(code: str, message: str) -> str:

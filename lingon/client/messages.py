@@ -18,6 +18,7 @@ from lingon.client.options import (
     LONG_TEXT,
     SPLIT_SENTENCES,
     AttentionSelection,
+    MemoryOptions,
     Sampling,
     ScoreOptions,
     TranslateOptions,
@@ -26,11 +27,13 @@ from lingon.client.options import (
 )
 from lingon.client.results import (
     Link,
+    MemoryMatch,
     ModelInfo,
     ScoreResult,
     Sentence,
     StreamEvent,
     StreamStart,
+    TermOutcome,
     TextDelta,
     TextDone,
     TextResult,
@@ -38,8 +41,10 @@ from lingon.client.results import (
     Token,
     Translation,
 )
-from lingon.errors import ServerError, SettingsError
+from lingon.errors import RequestTooLarge, ServerError, SettingsError
+from lingon.source_language import AUTO
 from lingon.status import server_error
+from lingon.terms.term_list import MOST_IN_REQUEST, TermList
 from lingon.translation.v1 import translation_pb2 as pb
 
 MAX_BYTES = 2**21  # bytes of text in one request: half of the largest message that a gRPC server takes by default
@@ -53,6 +58,7 @@ Written = TypeVar("Written")
 
 LISTS = frozenset(
     (
+        "glossaries",
         "target_prefix",
         "ignore_tags",
         "splitting_tags",
@@ -74,7 +80,9 @@ def check_options(options: TranslateOptions | ScoreOptions, known: type) -> None
 
 
 def keep_lists(options: TranslateOptions) -> None:
-    """Replace the iterators among the options by lists of what they yield."""
+    """Replace the iterators among the options by lists of what they yield, and terms by a list that is checked."""
+    if (terms := options.get("terms")) is not None:
+        options["terms"] = TermList.of(terms)
     for name in LISTS.intersection(options):
         given = options[name]  # type: ignore[literal-required]
         if isinstance(given, Iterator):
@@ -139,7 +147,22 @@ def translate_request(
         options=_decoding_options(options, start),
         target_prefixes=prefixes,
         text=_text_options(options),
+        terms=_terms(texts, options),
+        **_fields(options, _STORED_FIELDS),
     )
+
+
+def _terms(texts: Sequence[str], options: TranslateOptions) -> list[pb.Term]:
+    """Return the terms of a request for these texts. Raises ServerError as for a request that is too large."""
+    terms = options.get("terms")
+    if terms is None:
+        return []
+    source, markup = options.get("source") or "", options.get("format") in ("html", "xml")
+    found = TermList.of(terms).for_texts(texts, "" if source == AUTO else source, markup=markup)
+    if len(found) > MOST_IN_REQUEST:
+        message = f"terms: the texts have {len(found)} of them, and a request {MOST_IN_REQUEST} at most; split the text"
+        raise ServerError(message, code_pb2.INVALID_ARGUMENT, reason=RequestTooLarge.reason)
+    return [term.message() for term in found]
 
 
 def _text_options(options: TranslateOptions) -> pb.TextOptions | None:
@@ -194,6 +217,12 @@ def _words(name: str, given: Any) -> list[str]:
     return _listed(given, f"{name} must be a list of str")
 
 
+def _memory(name: str, given: Any) -> pb.MemoryOptions:
+    _check_type(name, given, MemoryOptions)
+    return write_request(pb.MemoryOptions, **given.fields())
+
+
+_STORED_FIELDS: dict[str, _Reader] = {"glossaries": _words, "memory": _memory}
 _TEXT_FIELDS: dict[str, _Reader] = {
     "format": partial(_named, FORMATS),
     "guard": partial(_named, GUARDS),
@@ -389,6 +418,32 @@ def _text_result(message: pb.TextResult, model: str, version: str, source: str) 
         ),
         confidence=message.confidence if message.HasField("confidence") else None,
         source=source,
+        terms=tuple(map(_term_outcome, message.terms)),
+        matches=tuple(map(memory_match, message.matches)),
+    )
+
+
+def _term_outcome(message: pb.TermOutcome) -> TermOutcome:
+    return TermOutcome(
+        message.source,
+        message.target,
+        message.glossary,
+        (message.source_span.begin, message.source_span.end),
+        (message.target_span.begin, message.target_span.end) if message.HasField("target_span") else None,
+        _enum_name(pb.TermMeans, message.means, "TERM_MEANS_"),
+    )
+
+
+def memory_match(message: pb.MemoryMatch) -> MemoryMatch:
+    """Return the match of a message."""
+    return MemoryMatch(
+        message.memory,
+        message.source,
+        message.target,
+        message.score,
+        (message.source_span.begin, message.source_span.end),
+        message.used,
+        message.origin,
     )
 
 

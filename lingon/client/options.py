@@ -2,13 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypedDict
 
 from lingon.alignment import KINDS, AttentionKind
 from lingon.client.results import AttentionMatrix, Piece
 from lingon.errors import SettingsError
+from lingon.terms.term import Term
 from lingon.translation.v1 import translation_pb2 as pb
 
 _NAMES = {number: kind for kind, number in KINDS.items()}
@@ -95,6 +96,38 @@ class Sampling:
     seed: int | None = None
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class MemoryOptions:
+    """Which earlier translations a server looks for, and what it does with them. None means the default.
+
+    memories: names of translation memories that the server keeps for the caller
+    min_score: lowest score of a match, 50 to 100; 100 is an exact match. Default: 70
+    max_matches: largest number of matches for a sentence in the result. Default: 1
+    always_translate: translate also where a sentence has an exact match, so that matches are only shown
+    use_fuzzy: let a fuzzy match guide the translation
+    """
+
+    memories: Sequence[str]
+    min_score: int | None = None
+    max_matches: int | None = None
+    always_translate: bool = False
+    use_fuzzy: bool = False
+
+    def __post_init__(self) -> None:
+        if isinstance(self.memories, str):
+            raise SettingsError("memories must be a list of names, got a str")
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of the message."""
+        return {
+            "memories": list(self.memories),
+            "min_score": self.min_score,
+            "max_matches": self.max_matches,
+            "always_translate": self.always_translate,
+            "use_fuzzy": self.use_fuzzy,
+        }
+
+
 class TranslateOptions(TypedDict, total=False):
     """How texts are translated. An option that is missing or None has the default of the model or the one below.
 
@@ -106,6 +139,8 @@ class TranslateOptions(TypedDict, total=False):
     blanks between them: the model reads these, target_prefix is in pieces too, and so are translations.
     guard: what the server does about translations that are empty, loop, or have the wrong language or length: nothing,
     a warning, a second try, or an error in place of the translation.
+    terms: how words and phrases are translated, or targets by their sources; see lingon.Term. Any number of them: make
+    a lingon.TermList of a long list, and give it to each call.
     """
 
     model: str | None  # "name" or "name/version"; needed if the languages fit several models of the server
@@ -130,6 +165,9 @@ class TranslateOptions(TypedDict, total=False):
     translate_attributes: Sequence[str] | None  # names of attributes of markup whose values are translated, such as alt
     keep: Sequence[str] | None  # strings that every translation keeps as they are
     protect: bool | None  # keep URLs, placeholders and other strings that are not language; default: True
+    terms: Sequence[Term] | Mapping[str, str] | None  # what words are translated to; see TextResult.terms
+    glossaries: Sequence[str] | None  # names of glossaries that the server keeps, the first one goes first
+    memory: MemoryOptions | None  # None: no earlier translations
     localise_numbers: bool | None  # write numbers with the separators of the target language; default: False
     lower_capitals: bool | None  # translate a sentence in capitals in lower case, and raise it again; default: True
     guard: Literal["off", "warn", "retry", "refuse"] | None  # default: retry if greedy, else warn

@@ -83,6 +83,9 @@ from lingon.translation.v1 import translation_pb2 as pb
 if TYPE_CHECKING:
     from lingon.documents import Document
 
+Sendable = Message | Iterable[Message]
+"""What `Send.request` may be."""
+
 MODELS_SECONDS = 2.0  # for which the list of models is kept that tells what a detected language is translated into
 
 
@@ -107,14 +110,14 @@ class ClientProtocol:
     def __post_init__(self) -> None:
         _check_timeout(self.timeout)
 
-    def call(self, method: Method[Reply], request: Message, timeout: float | None = None) -> Exchange[Reply]:
+    def call(self, method: Method[Reply], request: Sendable, timeout: float | None = None) -> Exchange[Reply]:
         """Return one request, repeated as `retry` decides. No try begins or ends after the deadline."""
         return (yield from self.call_until(self._deadline(timeout), method, request))
 
     def _deadline(self, timeout: float | None) -> float:
         return self.clock() + _check_timeout(self.timeout if timeout is None else timeout)
 
-    def call_until(self, deadline: float, method: Method[Reply], request: Message) -> Exchange[Reply]:
+    def call_until(self, deadline: float, method: Method[Reply], request: Sendable) -> Exchange[Reply]:
         """As `call`, with a deadline on the clock of the protocol."""
         failures = 0
         while True:
@@ -306,9 +309,9 @@ class ClientProtocol:
                 continue
             timeout = options.get("timeout")
             for begin, end, deadline in (yield from self._requests_of(way.texts, way.prefixes, timeout)):
-                request = way.request(pb.TranslateStreamRequest, begin, end, options)
-                # Streams of another language begin later, and have their time limit then.
-                found.append(StreamPart(request, way.positions[begin:end], None if found else deadline))
+                for request, positions in way.streams(begin, end, options):
+                    # Streams of another language begin later, and have their time limit then.
+                    found.append(StreamPart(request, positions, None if found else deadline))
         return found
 
     def begin(self, part: StreamPart, options: TranslateOptions) -> Exchange[Any]:
@@ -452,6 +455,21 @@ class Way:
         """
         options = {**options, "source": self.source}
         return translate_request(kind, self.texts[begin:end], self.prefixes[begin:end], options, first + begin)
+
+    def streams(
+        self, begin: int, end: int, options: TranslateOptions
+    ) -> Iterator[tuple[pb.TranslateStreamRequest, Sequence[int]]]:
+        """Yield the requests of streams for the texts `begin` to `end`, several if these have more terms than one may
+        have, and the indices of their texts.
+        """
+        try:
+            yield self.request(pb.TranslateStreamRequest, begin, end, options), self.positions[begin:end]
+        except ServerError:
+            if end - begin < 2:
+                raise
+            middle = (begin + end) // 2
+            yield from self.streams(begin, middle, options)
+            yield from self.streams(middle, end, options)
 
     def events(self) -> list[StreamEvent]:
         """Return the events of texts that are not sent to a server."""
@@ -611,5 +629,6 @@ def translate_document(
     failures = tuple(
         (text, result.error) for text, result in zip(document.texts, results, strict=True) if result.error is not None
     )
+    without_terms = tuple(text for text, result in zip(document.texts, results, strict=True) if result.lacks_terms)
     written: bytes = yield Compute(partial(write, document, results))
-    return DocumentResult(written, source, document.characters, failures, tuple(document.notes))
+    return DocumentResult(written, source, document.characters, failures, tuple(document.notes), without_terms)

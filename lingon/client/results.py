@@ -63,6 +63,7 @@ class DocumentResult:
     characters: of its texts
     failures: the texts that were not translated, which stay as they are, and why
     notes: lines about the file, such as its encoding if that is not UTF-8, and what stays as it is for another reason
+    without_terms: the texts whose translation lacks a term
     """
 
     content: bytes
@@ -70,6 +71,7 @@ class DocumentResult:
     characters: int
     failures: tuple[tuple[str, ServerError], ...] = ()
     notes: tuple[str, ...] = ()
+    without_terms: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,8 +79,8 @@ class TextWarning:
     """A warning about a result.
 
     code: "split", "length", "forced_words", "empty", "repetition", "copy", "numbers", "unreadable", "markup_split",
-        "wrong_language", "length_ratio", "low_confidence", "retried" or "empty_source". WarningCode of the API says
-        what each means
+        "wrong_language", "length_ratio", "low_confidence", "retried", "empty_source", "term_missed" or "from_memory".
+        WarningCode of the API says what each means
     message: one line for people
     """
 
@@ -102,6 +104,47 @@ class Sentence:
 
 
 @dataclass(frozen=True, slots=True)
+class TermOutcome:
+    """What became of a term at one place of a text.
+
+    source, target: as in the term
+    glossary: the name of the glossary that has it, empty for one of the option `terms`
+    source_span: in the caller's text
+    target_span: in the best translation, or None if that lacks the term
+    means: how the term came into the translation: "free" if the model wrote it without being told, "repaired",
+        "constrained", "trained", "kept" if the source is its own target, or "missed" if it did not
+    """
+
+    source: str
+    target: str
+    glossary: str
+    source_span: Span
+    target_span: Span | None
+    means: str
+
+
+@dataclass(frozen=True, slots=True)
+class MemoryMatch:
+    """An earlier translation of a sentence, or of a similar one.
+
+    memory: the name of the translation memory
+    source, target: the segment and its translation
+    score: 50 to 101; 100 is an exact match, 101 one with the same neighbours
+    source_span: the sentence in the caller's text
+    used: whether the translation was made of it
+    origin: what the memory says about where it is from
+    """
+
+    memory: str
+    source: str
+    target: str
+    score: int
+    source_span: Span
+    used: bool
+    origin: str
+
+
+@dataclass(frozen=True, slots=True)
 class TextResult:
     """The translations of one text, best first, or the error that prevented them. Alternatives: likeliest token first.
 
@@ -114,6 +157,8 @@ class TextResult:
     source: the language of the text, given, detected or that of the model, empty if the server does not say it. A text
         that was detected to be in the target language is its own translation, with the score 0 and without a model.
         One with nothing to translate has the score 0 too, and the warning "empty_source"
+    terms: what became of the terms that the text has, in the order of their places
+    matches: what translation memories have for its sentences, in their order, the best match of each first
     """
 
     translations: tuple[Translation, ...] = ()
@@ -128,6 +173,8 @@ class TextResult:
     sentences: tuple[Sentence, ...] = ()
     confidence: float | None = None
     source: str = ""
+    terms: tuple[TermOutcome, ...] = ()
+    matches: tuple[MemoryMatch, ...] = ()
 
     @property
     def best(self) -> Translation:
@@ -140,6 +187,11 @@ class TextResult:
     def text(self) -> str:
         """The text of the best translation."""
         return self.best.text
+
+    @property
+    def lacks_terms(self) -> bool:
+        """Whether the best translation lacks a term, or has a word that one forbids."""
+        return any(warning.code == "term_missed" for warning in self.warnings)
 
     @property
     def score(self) -> float:

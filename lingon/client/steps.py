@@ -7,7 +7,7 @@ step, or throws the ServerError into it. It returns the result of the call.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import Awaitable, Callable, Generator
+from collections.abc import Awaitable, Callable, Generator, Iterable
 from dataclasses import dataclass
 from typing import Any, Generic, TypeVar
 
@@ -24,11 +24,15 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Method(Generic[Reply]):
-    """A method of a service. The reply of a streaming method is its first message and the iterator of the others."""
+    """A method of a service. The reply of a streaming method is its first message and the iterator of the others.
+
+    uploads: whether its request is an iterable of messages
+    """
 
     path: str
     parse: Callable[[bytes], Reply]
     streams: bool = False
+    uploads: bool = False
 
 
 _SERVICE = f"/{pb.DESCRIPTOR.services_by_name['TranslationService'].full_name}"
@@ -51,7 +55,7 @@ class Send:
     """A request to send; timeout: seconds from now."""
 
     method: Method[Any]
-    request: Message
+    request: Message | Iterable[Message]
     timeout: float
 
 

@@ -7,6 +7,7 @@ from collections.abc import Container, Iterator, Mapping
 from dataclasses import dataclass, field
 from xml.parsers import expat
 
+from lingon import xml_parser
 from lingon.documents.document import UnreadableDocument
 
 # Their repetitions give nothing back, or each would take 100 bytes until the end: a tag may have millions of blanks.
@@ -14,7 +15,6 @@ _TAG = re.compile(rb"""<(?:[^<>"']++|"[^"]*+"|'[^']*+')*+>""")
 _ATTRIBUTE = re.compile(rb"""(?<!\s)\s++([^\s=<>"']++)\s*+=\s*+("[^"]*+"|'[^']*+')""")
 MOST_DEPTH = 64  # of elements inside each other; a document of an office program has about 20
 MOST_TAG_BYTES = 1 << 20  # of a start tag: its attributes take 30 times as much in memory
-MOST_ADDRESS = 1000  # characters of the address of a namespace: the parser repeats it in each name of an element
 MOST_ENTITIES = 1000  # that a file may declare, where it may
 MOST_ENTITY = 1000  # characters of one: the parser repeats it in the values of attributes
 ENTITY, COMMENT, INSTRUCTION = "&", "!", "?"
@@ -174,19 +174,8 @@ def _check_tag(size: int) -> None:
 
 
 def guarded_parser(encoding: str | None = None) -> expat.XMLParserType:
-    """Return a parser that expands no entity and loads no other file. It raises UnreadableDocument for declarations.
-
-    encoding: of the file; by default its byte order mark or its declaration says it
-
-    A name has the address of its namespace and a space before it.
-    """
-    # Without a dictionary of names: those of attributes that are not kept would stay in it.
-    parser = expat.ParserCreate(encoding, namespace_separator=" ", intern=None)
-    parser.buffer_text = True
-    parser.StartDoctypeDeclHandler = _check_doctype
-    parser.SkippedEntityHandler = _refuse_entity
-    parser.StartNamespaceDeclHandler = _check_address
-    return parser
+    """Return a parser as `xml_parser.guarded_parser` does. It raises UnreadableDocument."""
+    return xml_parser.guarded_parser(UnreadableDocument, encoding)
 
 
 class _TreeBuilder:
@@ -297,12 +286,6 @@ class _TreeBuilder:
         return found
 
 
-def _check_doctype(_name: str, _system: str | None, _public: str | None, has_declarations: int) -> None:
-    """Refuse a document type that declares entities. One that only names a file, as in old books, is not loaded."""
-    if has_declarations:
-        raise UnreadableDocument("the XML in the file has a document type with declarations, which are not read")
-
-
 def _refuse_attributes(element: str, *_: object) -> None:
     """Refuse a declaration of an attribute: the parser would repeat its default in each element of this name."""
     raise UnreadableDocument(
@@ -312,13 +295,3 @@ def _refuse_attributes(element: str, *_: object) -> None:
 
 def _pass(_: str) -> None:
     """Ignore what has no handler of its own."""
-
-
-def _check_address(_prefix: str | None, address: str | None) -> None:
-    if address is not None and len(address) > MOST_ADDRESS:
-        size = f"{len(address):,} characters; at most {MOST_ADDRESS:,}"
-        raise UnreadableDocument(f"the XML in the file has a namespace with an address of {size}")
-
-
-def _refuse_entity(name: str, _is_parameter: bool) -> None:
-    raise UnreadableDocument(f"the XML in the file has the entity {name[:40]}, which is not declared in it")

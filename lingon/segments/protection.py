@@ -103,6 +103,10 @@ class KeptStrings:
     def __bool__(self) -> bool:
         return bool(self._strings)
 
+    def plus(self, strings: Iterable[str]) -> KeptStrings:
+        """Return these strings and others."""
+        return KeptStrings((*self._strings, *strings))
+
     def find(self, text: str) -> Iterator[Span]:
         """Yield where the strings are in a text: of those that end at one position, the longest."""
         units = _UNIT.findall(text)

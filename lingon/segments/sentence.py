@@ -9,11 +9,12 @@ from dataclasses import dataclass, field, replace
 from enum import IntEnum
 from functools import cached_property
 from itertools import chain, zip_longest
-from typing import TypeAlias, cast
+from typing import NamedTuple, TypeAlias, cast
 
 from lingon.segments.boundaries import Span
 from lingon.segments.kept_forms import DIVIDING, Kind, ProtectedSpan, merge
 from lingon.text import to_nfc
+from lingon.translation.v1 import translation_pb2 as pb
 
 # Numbers with the separators of one language, written with those of another. Their figures stay.
 
@@ -64,10 +65,15 @@ SpanLink = tuple[Span, Span]
 
 @dataclass(frozen=True, slots=True)
 class TranslateStep:
-    """A request for translations of a normalised text, best first: one or more strings that begin with the prefix."""
+    """A request for translations of a normalised text, best first: one or more strings that begin with the prefix.
+
+    forced, forbidden: words that each translation has, as far as the search finds a place for them, and has not
+    """
 
     text: str
     prefix: str = ""
+    forced: tuple[str, ...] = ()
+    forbidden: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -78,8 +84,33 @@ class Align:
     target: str
 
 
-SentenceRequest: TypeAlias = TranslateStep | Align
-SentenceAnswer: TypeAlias = Sequence[str] | Sequence[SpanLink]
+@dataclass(frozen=True, slots=True)
+class Score:
+    """A request for what the model thinks of translations of a normalised text, which are normalised too."""
+
+    source: str
+    targets: tuple[str, ...]
+
+
+class ScoredTarget(NamedTuple):
+    """What the model thinks of a translation.
+
+    score: as of a hypothesis: the log-probability of all tokens, the end token included, with the length penalty
+    spans: of its tokens in the translation, without the end token
+    log_probs: of these tokens
+    sources: the spans of the tokens of the source
+    attention: (target tokens, source tokens), how much each pays to each; None if the model has no alignment
+    """
+
+    score: float
+    spans: Sequence[Span]
+    log_probs: Sequence[float]
+    sources: Sequence[Span]
+    attention: Sequence[Sequence[float]] | None
+
+
+SentenceRequest: TypeAlias = TranslateStep | Align | Score
+SentenceAnswer: TypeAlias = Sequence[str] | Sequence[SpanLink] | Sequence[ScoredTarget]
 SentenceOutput: TypeAlias = tuple[TranslateStep, str]
 """One of the translations that answered a request."""
 
@@ -100,6 +131,7 @@ class Restored:
     kept: where they are in the text
     lowered: of a sentence in capitals: how the model read and wrote it
     outputs: what it is made of. An output that was asked for and not used is not among them
+    terms: how the terms in the texts that the model read came into these outputs, in the order of the outputs
     """
 
     text: str
@@ -107,6 +139,14 @@ class Restored:
     means: Means = Means.NONE
     lowered: Lowered | None = None
     outputs: tuple[SentenceOutput, ...] = field(default=(), compare=False)
+    terms: tuple[TermUse, ...] = field(default=(), compare=False)
+
+
+class TermUse(NamedTuple):
+    """How a term came into an output. number: that of the term in its sentence, see `SentenceTerms`."""
+
+    number: int
+    means: pb.TermMeans.ValueType
 
 
 @dataclass(frozen=True, slots=True)
@@ -129,6 +169,11 @@ def translations(request: TranslateStep) -> Generator[SentenceRequest, SentenceA
 def links(request: Align) -> Generator[SentenceRequest, SentenceAnswer, Sequence[SpanLink]]:
     """Ask for links."""
     return cast(Sequence[SpanLink], (yield request))
+
+
+def scores(request: Score) -> Generator[SentenceRequest, SentenceAnswer, Sequence[ScoredTarget]]:
+    """Ask for what the model thinks of translations: one answer for each, or none if it cannot read one of them."""
+    return cast("Sequence[ScoredTarget]", (yield request))
 
 
 def joined(*parts: Restored | str) -> Restored:

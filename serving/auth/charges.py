@@ -10,6 +10,7 @@ from contextvars import ContextVar
 from dataclasses import dataclass
 from typing import Any
 
+from google.protobuf.message_factory import GetMessageClass
 from google.rpc import code_pb2
 
 from lingon.bundle.manifest import Defaults
@@ -22,9 +23,16 @@ from lingon.serving.settings import MAX_TEXTS
 from lingon.serving.translation.options import MAX_PATIENCE
 from lingon.serving.translation.translator import texts_read
 from lingon.source_language import DETECTED_CHARACTERS
+from lingon.translation.v1 import stores_pb2
 from lingon.translation.v1 import translation_pb2 as pb
 
-_CHARGED = (pb.TranslateRequest, pb.TranslateStreamRequest, pb.ScoreRequest, pb.DetectLanguagesRequest)
+_OF_MODELS = (pb.TranslateRequest, pb.TranslateStreamRequest, pb.ScoreRequest)
+_OF_STORES = tuple(
+    GetMessageClass(method.input_type)
+    for service in stores_pb2.DESCRIPTOR.services_by_name.values()
+    for method in service.methods
+)
+_CHARGED = (*_OF_MODELS, pb.DetectLanguagesRequest, *_OF_STORES)
 _NOT_SERVED = (code_pb2.UNAVAILABLE, code_pb2.RESOURCE_EXHAUSTED)
 
 DETECT_TEXT = 1.0  # characters of a greedy translation; cost of language detection of a text of any length
@@ -32,6 +40,8 @@ DETECT = 0.004  # characters of a greedy translation; cost of a character that l
 """Measured with the included model on a core of Zen 3. Detection took 33 us for 32 characters and 284 us for 2,000. A
 character of a greedy translation takes 47 us, and more with larger models.
 """
+
+LOOK_UP = 0.05  # characters of a greedy translation; cost of a character that a translation memory looks up
 
 
 DefaultsOf = Callable[[Any], Sequence[Defaults]]
@@ -59,8 +69,7 @@ class Charge:
 
     def __init__(self, charged_to: Account, request: Any) -> None:
         """Charge the request. Raises QuotaExceeded."""
-        detects = isinstance(request, pb.DetectLanguagesRequest)  # uses no model and has no options
-        of_models = [NO_DEFAULTS] if detects else charged_to.defaults_of(request)
+        of_models = charged_to.defaults_of(request) if isinstance(request, _OF_MODELS) else [NO_DEFAULTS]
         self._to, self._request = charged_to, request
         self._weighted = sum(weighted_characters(request, defaults) for defaults in of_models)
         self._charges = charged_to.quota.take(self._weighted, time.monotonic_ns())
@@ -80,7 +89,8 @@ class Charge:
 def charge(request: Any) -> Charge | None:
     """Charge a request to the quota of the caller's key before it is served. Returns None if nothing is charged.
 
-    Refunds are limited, see RefundLimit. ListModels is free, because clients call it automatically.
+    Refunds are limited, see RefundLimit. ListModels is free, because clients call it automatically. A call that stores
+    data is charged by the service, see `lingon.serving.rpc.uploads`.
     """
     charged_to = account.get()
     return None if charged_to is None or not isinstance(request, _CHARGED) else Charge(charged_to, request)
@@ -103,7 +113,8 @@ def charged(request: Any) -> Iterator[None]:
 def characters_of(request: Any) -> tuple[int, int]:
     """Return the characters (code points) of the sources of a request, and of its given targets.
 
-    For language detection, only the characters that are read count.
+    For language detection, only the characters that are read count. Calls about what is stored have no characters, but
+    for texts that are looked up.
 
     A request with more than MAX_TEXTS texts, which every server refuses, counts with its size in bytes. A message of 4
     MB can hold two million texts, and counting their characters would block the event loop.
@@ -116,6 +127,10 @@ def characters_of(request: Any) -> tuple[int, int]:
         if len(request.texts) > MAX_TEXTS:
             return int(request.ByteSize()), 0
         return sum(min(len(text), DETECTED_CHARACTERS) for text in request.texts), 0
+    if isinstance(request, stores_pb2.LookUpRequest):
+        return sum(map(len, request.texts)), 0
+    if isinstance(request, _OF_STORES):
+        return 0, 0
     if max(len(request.texts), len(request.target_prefixes)) > MAX_TEXTS:
         return int(request.ByteSize()), 0
     return sum(map(len, request.texts)), sum(map(len, request.target_prefixes))
@@ -134,6 +149,8 @@ def weighted_characters(request: Any, defaults: Defaults = NO_DEFAULTS) -> int:
         return round(ENCODE * sources + SCORE * targets)
     if isinstance(request, pb.DetectLanguagesRequest):
         return round(DETECT_TEXT * len(request.texts) + DETECT * sources)
+    if isinstance(request, _OF_STORES):
+        return round(LOOK_UP * sources)
     options, decoded = request.options, sources + targets
     samples = options.HasField("sampling")
     beam_size = max(int(options.beam_size if options.HasField("beam_size") else defaults.beam_size), 1)

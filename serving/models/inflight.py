@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import asyncio
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from contextvars import ContextVar
 from typing import Any
 
@@ -119,6 +120,20 @@ class AdmissionGate:
         if self._closed is not None and arrived.get() not in self._admitted.all:
             self._refused += 1
             raise Draining(f"{self._closed}; try again")
+
+    @contextmanager
+    def admitted(self) -> Iterator[None]:
+        """Admit a call for the block, so that a drain waits for its end. Raises Draining while the gate is closed.
+
+        For calls that are not admitted on arrival.
+        """
+        self.check()
+        call = Arrived()
+        self.enter(call)
+        try:
+            yield
+        finally:
+            self.leave(call)
 
     def open(self) -> None:
         self._closed = None

@@ -17,7 +17,14 @@ from lingon.machine import granted_bytes, resident_bytes
 from lingon.serving.observability.logs import event
 from lingon.serving.observability.metrics import Metrics
 from lingon.serving.runtime.device import CUDA, card_bytes
-from lingon.serving.settings import DOCUMENT_BYTES, DOCUMENT_PROCESSES, HELD_BYTES, HTTP_BYTES, SLOW_BYTES
+from lingon.serving.settings import (
+    DOCUMENT_BYTES,
+    DOCUMENT_PROCESSES,
+    GLOSSARY_BYTES,
+    HELD_BYTES,
+    HTTP_BYTES,
+    SLOW_BYTES,
+)
 from lingon.serving.translation.translator import Translator
 
 _MALLOC_SETTINGS = {
@@ -90,10 +97,17 @@ class MemoryNeed:
         return self.resident + self.states + self.runs + self.requests
 
 
-def memory_need(translators: Iterable[Translator], max_message_bytes: int, *, http_connections: int = 0) -> MemoryNeed:
+def memory_need(
+    translators: Iterable[Translator],
+    max_message_bytes: int,
+    *,
+    http_connections: int = 0,
+    keeps_glossaries: bool = False,
+) -> MemoryNeed:
     """Return the memory that a server with these models may need. Call it when they are warm.
 
     http_connections: bound of the connections to its HTTP APIs; 0 without HTTP APIs
+    keeps_glossaries: whether it keeps glossaries of its callers
     """
     found = list(translators)
     here = [each.engine for each in found if each.provider != CUDA]
@@ -103,6 +117,8 @@ def memory_need(translators: Iterable[Translator], max_message_bytes: int, *, ht
     if http_connections:  # bodies have copies; the bytes of connections are counted with their copies
         requests += COPIES * HTTP_BYTES + HTTP_BYTES + CONNECTION_BYTES * http_connections
         requests += DOCUMENT_PROCESSES * (EMPTY_PROCESS + DOCUMENT_BYTES)
+    if keeps_glossaries:
+        requests += GLOSSARY_BYTES
     card = sum(
         WEIGHT_COPIES * each.graph_bytes + each.engine.state_bytes + each.engine.run_bytes
         for each in found

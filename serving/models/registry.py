@@ -313,7 +313,12 @@ class ModelRegistry:
         translators = [entry.model.translator for entry in self.catalog.entries if entry.model.is_loaded]
         settings = self._settings
         connections = 0 if settings.http_port is None else HTTP_CONNECTIONS
-        need = memory_need(translators, settings.max_message_bytes, http_connections=connections)
+        need = memory_need(
+            translators,
+            settings.max_message_bytes,
+            http_connections=connections,
+            keeps_glossaries=settings.data_dir is not None,
+        )
         report_memory(need, self._metrics)
 
     @property

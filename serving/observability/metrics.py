@@ -417,6 +417,14 @@ class Metrics:
         return TextOutcomes(count, self._text_counters, is_late)
 
 
+MEANS = {
+    number: name.removeprefix("TERM_MEANS_").lower()
+    for name, number in pb.TermMeans.items()
+    if number != pb.TERM_MEANS_UNSPECIFIED
+}
+"""The values of the label `means`: how terms came into translations, by their numbers in the API."""
+
+
 class ModelMetrics:
     """The metrics of one served model, as the engine's Observer. The class body is their table.
 
@@ -454,6 +462,11 @@ class ModelMetrics:
     truncated = counter("truncated", "Translated texts that were cut at the limit of their length.")
     split = counter("split", "Texts that were translated in parts.")
     degenerate = counter("degenerate", "Texts that the guard suspects or had tried again.", reason=tuple(GUARD_REASONS))
+    terms = counter(
+        "terms",
+        "Terms that were found in translated texts, by how they came into the translation; missed: they did not.",
+        means=tuple(MEANS.values()),
+    )
     queue_depth = gauge("queue_depth", "Sentences and pairs in the queue.")
     queue_tokens = gauge("queue_tokens", "Tokens in the queue: of sources, and of targets to score.")
     queue_work = gauge(
@@ -508,6 +521,7 @@ class ModelMetrics:
             **{code: self._child(self.degenerate, reason) for reason, code in GUARD_REASONS.items()},
         }
         self._outcomes = {outcome: self._child(self.sentences, outcome) for outcome in ("OK", *REASONS)}
+        self._terms = {number: self._child(self.terms, name) for number, name in MEANS.items()}
 
     def _child(self, metric: AnyMetric, *more: str) -> AnyMetric:
         self._series.append((metric, (*self.labels, *more)))
@@ -545,6 +559,8 @@ class ModelMetrics:
         for code in (warning.code for result in translated for warning in result.warnings):
             if code in self._by_warning:
                 self._by_warning[code].inc()
+        for means, count in collections.Counter(each.means for result in translated for each in result.terms).items():
+            self._terms[means].inc(count)
 
     def watch(self, load: Callable[[], EngineLoad]) -> None:
         """Read the load at every scrape instead of at every request."""

@@ -59,6 +59,7 @@ class CallLimits:
     request_bytes: size of one request
     slow_calls: calls at once whose request arrives slowly; a caller has at most a quarter of them
     held_bytes: bytes of the requests above SMALL_BYTES of all calls; a caller has at most half of them
+    message_seconds: time until the next request of a stream has arrived, or None for no limit
     """
 
     kind: str
@@ -68,6 +69,7 @@ class CallLimits:
     request_bytes: int
     slow_calls: int = 32
     held_bytes: int = 2**26
+    message_seconds: float | None = None
 
 
 def caller_to_evict(calls: Mapping[str, Sized], caller: str) -> str | None:

@@ -8,7 +8,7 @@ other's message objects. Neither changes a message after it was sent.
 from __future__ import annotations
 
 import asyncio
-from collections.abc import AsyncIterator, Awaitable, Callable
+from collections.abc import AsyncIterable, AsyncIterator, Awaitable, Callable, Iterable
 from contextlib import suppress
 from functools import partial
 from typing import Any, NamedTuple
@@ -131,6 +131,11 @@ class _Call(_Caller):
         await self._room.acquire()
         self.replies.put_nowait(self.written(reply))
 
+    async def send_initial_metadata(self, metadata: Trailers) -> None:
+        """Raise CancelledError if the call has ended. Its client gets no metadata."""
+        if self.ended.done():
+            raise asyncio.CancelledError
+
     def written(self, reply: Any) -> Any:
         """Return a reply in the form for its reader."""
         return reply if self.serialise is None else self.serialise(reply)
@@ -146,6 +151,45 @@ class _Call(_Caller):
 
     def code(self) -> grpc.StatusCode:
         return self._code
+
+
+class _SendingCall(_Call):
+    """A call with a stream of requests, an iterator or an asynchronous one.
+
+    error: what the iterator raised, which ends the call
+    """
+
+    def __init__(
+        self,
+        requests: Iterable[Any] | AsyncIterable[Any],
+        serialise: Convert,
+        timeout: float | None,
+        metadata: Trailers,
+    ) -> None:
+        super().__init__(None, timeout, metadata)
+        self._requests = _sent(requests, serialise)
+        self.error: Exception | None = None
+
+    async def read(self) -> Any:
+        """Return the next request, and after the last one grpc.aio.EOF."""
+        if self.ended.done():
+            raise asyncio.CancelledError
+        try:
+            return await anext(self._requests, grpc.aio.EOF)
+        except Exception as error:
+            self.error = error
+            self.stop(_CANCELLED)
+            raise asyncio.CancelledError from None
+
+
+async def _sent(requests: Iterable[Any] | AsyncIterable[Any], serialise: Convert) -> AsyncIterator[Any]:
+    """Yield requests in the form for the method."""
+    if isinstance(requests, AsyncIterable):
+        async for request in requests:
+            yield serialise(request)
+    else:
+        for request in requests:
+            yield serialise(request)
 
 
 class LocalChannel:
@@ -167,6 +211,12 @@ class LocalChannel:
     ) -> Callable[..., LocalStream]:
         """Return the function that calls a method with a stream of replies."""
         return partial(LocalStream, self.begin, path, *_conversions(path, request_serializer, response_deserializer))
+
+    def stream_unary(
+        self, path: str, request_serializer: Serialise, response_deserializer: Parse, **_: Any
+    ) -> Callable[..., Awaitable[Any]]:
+        """Return the function that calls a method with a stream of requests."""
+        return partial(self._call_all, path, *_conversions(path, request_serializer, response_deserializer))
 
     def refusal(self, path: str, *, timeout: float | None, metadata: Trailers) -> RequestError | None:
         """Return the error of a call that would be refused now, whatever its request is, and count it as received.
@@ -192,7 +242,28 @@ class LocalChannel:
         timeout: float | None = None,  # noqa: ASYNC109, as grpc.aio has it
         metadata: Trailers = (),
     ) -> Any:
-        call = _Call(serialise(request), timeout, metadata)
+        return await self._reply(path, _Call(serialise(request), timeout, metadata), parse)
+
+    async def _call_all(
+        self,
+        path: str,
+        serialise: Convert,
+        parse: Convert,
+        requests: Iterable[Any] | AsyncIterable[Any],
+        *,
+        timeout: float | None = None,  # noqa: ASYNC109, as grpc.aio has it
+        metadata: Trailers = (),
+    ) -> Any:
+        call = _SendingCall(requests, serialise, timeout, metadata)
+        try:
+            return await self._reply(path, call, parse)
+        except grpc.aio.AioRpcError:
+            if call.error is None:
+                raise
+        raise call.error
+
+    async def _reply(self, path: str, call: _Call, parse: Convert) -> Any:
+        """Make a call and return its reply."""
         try:
             await self.begin(path, call)
             end = await call.ended

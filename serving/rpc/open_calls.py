@@ -188,12 +188,16 @@ class OpenCall:
     async def receive_all(self) -> AsyncIterator[bytes | Message]:
         """Open the call and yield its requests. Raises RequestError."""
         self._open()
+        seconds = self._calls.limits.message_seconds
         while True:
             self._reading = True
+            late = None if seconds is None else asyncio.get_running_loop().call_later(seconds, self._message_is_late)
             try:
                 raw: Any = await self._context.read()
             finally:
                 self._reading = False
+                if late is not None:
+                    late.cancel()
             if raw is grpc.aio.EOF:
                 return
             self._calls.hold(self, len(raw) if isinstance(raw, bytes) else raw.ByteSize())
@@ -221,6 +225,9 @@ class OpenCall:
         seconds = self._calls.limits.max_seconds
         if seconds is not None:
             self._timer = loop.call_later(seconds, self._took_too_long)
+
+    def _message_is_late(self) -> None:
+        self.end(Expired(f"the next message did not arrive within {self._calls.limits.message_seconds:g} s"))
 
     def _took_too_long(self) -> None:
         self.end(Expired(f"the call was not done within {self._calls.limits.max_seconds:g} s"))

@@ -74,6 +74,7 @@ def call_limits(settings: Settings) -> dict[str, CallLimits]:
         max_calls=MAX_CALLS,
         max_seconds=MAX_CALL_SECONDS,
         receive_seconds=RECEIVE_SECONDS,
+        message_seconds=RECEIVE_SECONDS,
         request_bytes=settings.max_message_bytes,
         slow_calls=max(min(SLOW_CALLS, SLOW_BYTES // settings.max_message_bytes), 4),
         held_bytes=max(HELD_BYTES, 2 * settings.max_message_bytes),

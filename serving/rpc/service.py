@@ -22,7 +22,9 @@ from lingon.serving.observability.metrics import Metrics, TextOutcomes
 from lingon.serving.observability.tracing import current
 from lingon.serving.rpc.calls import Context, deadline_of, is_late
 from lingon.serving.translation.detection import Detector
+from lingon.serving.translation.memories import MemorySources
 from lingon.serving.translation.pivot import Hop, joined
+from lingon.serving.translation.terms import NOTHING_STORED, CallerStores, TermSources
 from lingon.serving.translation.translator import stream_message
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
@@ -41,18 +43,22 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
         max_texts: int,
         catalog: Callable[[], Catalog[ServedModel]],
         pool: ModelPool,
+        glossaries: TermSources = NOTHING_STORED.glossaries,
+        memories: MemorySources = NOTHING_STORED.memories,
     ) -> None:
         """max_texts: texts or pairs of one request; catalog: returns the models that are served now.
 
-        pool: loads those of them that are cold
+        pool: loads those of them that are cold; glossaries, memories: that the server keeps
         """
+        self._glossaries, self._memories = glossaries, memories
         self._gate, self._metrics, self._max_texts, self._catalog, self._pool = gate, metrics, max_texts, catalog, pool
         self._detected: tuple[Catalog[ServedModel], Detector] | None = None  # a catalog and its detector
 
     async def Translate(self, request: pb.TranslateRequest, context: Context) -> pb.TranslateResponse:
         async with self._admitted(request, "texts", len(request.texts), context) as (hops, texts):
             translator, answered = joined(hops)
-            response = await translator.translate(request, deadline_of(context), caller_of(context))
+            caller, stores = caller_of(context), self._stores(context)
+            response = await translator.translate(request, deadline_of(context), caller, stores)
             answered(response.results)
             texts.ended([result.status.code for result in response.results])
             return response
@@ -63,8 +69,11 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
         async with self._admitted(request, "texts", len(request.texts), context) as (hops, texts):
             translator, answered = joined(hops)
             options = translator.resolve(request.options, request.text)
+            stores = self._stores(context)
+            terms = await translator.terms(request, options, stores)
+            memories = await translator.memories(request, options, stores)
             yield pb.TranslateStreamResponse(start=translator.start(options))
-            stream = translator.stream(request, options, deadline_of(context), caller_of(context))
+            stream = translator.stream(request, options, deadline_of(context), caller_of(context), terms, memories)
             async with aclosing(stream) as events:
                 async for event in events:
                     message = stream_message(event)
@@ -103,6 +112,10 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
             profiles = await asyncio.to_thread(_profiles, [entry.model.bundle for entry in catalog.entries])
             self._detected = catalog, Detector(profiles, catalog.language_codes())
         return self._detected[1]
+
+    def _stores(self, context: Context) -> CallerStores:
+        """Return what the server keeps for the caller of a call."""
+        return CallerStores(caller_of(context), self._glossaries, self._memories)
 
     def _check_count(self, field: str, count: int) -> None:
         if not 1 <= count <= self._max_texts:

@@ -238,8 +238,14 @@ class ResolvedOptions:
     coverage_penalty: float = 0.0
     prefix_bias: float = 1.0
     alternatives: int = 0
+    restrictions: Restrictions | None = None  # see `rules_with`
     # The options of plain jobs by their bound. Every request with these options shares them, and a copy takes 4 µs.
     _by_length: dict[int, Options] = field(default_factory=dict, init=False, repr=False, compare=False)
+
+    @property
+    def restricts(self) -> bool:
+        """Whether translations are drawn at random, or the request restricts them."""
+        return self.rules is not None
 
     @property
     def streams(self) -> bool:
@@ -275,6 +281,19 @@ class ResolvedOptions:
             rules=self.rules.of_part(part),
             alternative=job.alternative and (job.alternative._replace(rank=rank) if part == 0 else None),
         )
+
+    def rules_with(self, vocabulary: Vocabulary, forced: Sequence[str], forbidden: Sequence[str]) -> RequestRules:
+        """Return the rules of the request and further words, which are normalised.
+
+        Raises InvalidRequest for words that contradict each other, that the model cannot write, or that have more
+        tokens than a translation, and Unsupported for a model of Moses tokens.
+        """
+        assert self.restrictions is not None
+        own = self.restrictions
+        more = replace(
+            own, forced_words=[*own.forced_words, *forced], forbidden_words=[*own.forbidden_words, *forbidden]
+        )
+        return _rules(more, vocabulary, self.message)
 
 
 def resolve(
@@ -341,6 +360,7 @@ def resolve(
         coverage_penalty=ranking.coverage_penalty,
         prefix_bias=ranking.prefix_bias,
         alternatives=ranking.alternatives,
+        restrictions=restrictions,
     )
 
 
@@ -411,7 +431,7 @@ def _max_output_tokens(requested: pb.DecodingOptions, manifest: Manifest) -> int
 
 
 def _text_choice(
-    text: pb.TextOptions, restrictions: _Restrictions, message: pb.DecodingOptions, chooses: str
+    text: pb.TextOptions, restrictions: Restrictions, message: pb.DecodingOptions, chooses: str
 ) -> TextChoice:
     """Return how texts are read and judged; message: the used options; chooses: see `_shortlist`."""
     conflict = chooses or ("coverage_penalty" if message.coverage_penalty else "")
@@ -435,7 +455,7 @@ def check_alignment(manifest: Manifest, field: str) -> None:
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
-class _Restrictions:
+class Restrictions:
     """The checked options that restrict the next tokens; see `DecodingOptions`."""
 
     min_output_tokens: int
@@ -457,14 +477,14 @@ class _Restrictions:
         return next((name for name, restricts in values.items() if restricts), "")
 
 
-def _restrictions(requested: pb.DecodingOptions, max_output_tokens: int) -> _Restrictions:
+def _restrictions(requested: pb.DecodingOptions, max_output_tokens: int) -> Restrictions:
     penalty = requested.repetition_penalty if requested.HasField("repetition_penalty") else 1.0
     _within(
         "min_output_tokens", requested.min_output_tokens, 0, max_output_tokens, "which is options.max_output_tokens"
     )
     _within("no_repeat_ngram_size", requested.no_repeat_ngram_size, 0, MAX_NGRAM)
     _within("repetition_penalty", penalty, 1.0, MAX_REPETITION_PENALTY)
-    return _Restrictions(
+    return Restrictions(
         min_output_tokens=requested.min_output_tokens,
         no_repeat_ngram_size=requested.no_repeat_ngram_size,
         repetition_penalty=penalty,
@@ -473,7 +493,7 @@ def _restrictions(requested: pb.DecodingOptions, max_output_tokens: int) -> _Res
     )
 
 
-def _rules(restrictions: _Restrictions, vocabulary: Vocabulary | None, message: pb.DecodingOptions) -> RequestRules:
+def _rules(restrictions: Restrictions, vocabulary: Vocabulary | None, message: pb.DecodingOptions) -> RequestRules:
     assert vocabulary is not None, "what restricts translations needs the pieces of the model"
     rules = vocabulary.rules(
         forbidden=restrictions.forbidden_words,

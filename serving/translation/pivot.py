@@ -11,8 +11,10 @@ from google.rpc import code_pb2
 
 from lingon.errors import QueueFull, Unsupported
 from lingon.serving.translation.engine_client import RETRY_SECONDS
+from lingon.serving.translation.memories import NO_MEMORIES, RequestMemories
 from lingon.serving.translation.options import ResolvedOptions
 from lingon.serving.translation.planner import Request, check_prefixes
+from lingon.serving.translation.terms import NO_TERMS, NOTHING_STORED, CallerStores, RequestTerms
 from lingon.serving.translation.translator import Event, Header, Translator
 from lingon.text import normalise
 from lingon.translation.v1 import translation_pb2 as pb
@@ -137,10 +139,35 @@ class PivotTranslator:
             raise Unsupported(message)
         return self._second.resolve(asked, _with_sentences(text))
 
+    async def terms(
+        self, request: Request, options: ResolvedOptions, stores: CallerStores = NOTHING_STORED
+    ) -> RequestTerms:
+        """Return no terms. Raises Unsupported for a request that has some, because the text between is not shown."""
+        if request.terms or request.glossaries:
+            field = "terms" if request.terms else "glossaries"
+            pair = f"{self._first.manifest.source_language} to {self._second.manifest.target_language}"
+            raise Unsupported(f"{field} need a model that translates {pair}; {self._header['model']} are two")
+        return NO_TERMS
+
+    async def memories(
+        self, request: Request, options: ResolvedOptions, stores: CallerStores = NOTHING_STORED
+    ) -> RequestMemories:
+        """Return no memories. Raises Unsupported for a request that names some: see `terms`."""
+        if request.memory.memories:
+            pair = f"{self._first.manifest.source_language} to {self._second.manifest.target_language}"
+            raise Unsupported(f"memory needs a model that translates {pair}; {self._header['model']} are two")
+        return NO_MEMORIES
+
     async def translate(
-        self, request: pb.TranslateRequest, deadline: float | None = None, caller: str = ""
+        self,
+        request: pb.TranslateRequest,
+        deadline: float | None = None,
+        caller: str = "",
+        stores: CallerStores = NOTHING_STORED,
     ) -> pb.TranslateResponse:
         options = self.resolve(request.options, request.text)
+        await self.terms(request, options, stores)
+        await self.memories(request, options, stores)
         intermediate = await self._to_pivot(request, deadline, caller)
         found = dict(enumerate(intermediate.results))
         if intermediate.indices:
@@ -155,7 +182,13 @@ class PivotTranslator:
         return pb.StreamStart(options=options.message, **self._header)
 
     async def stream(
-        self, request: Request, options: ResolvedOptions, deadline: float | None = None, caller: str = ""
+        self,
+        request: Request,
+        options: ResolvedOptions,
+        deadline: float | None = None,
+        caller: str = "",
+        terms: RequestTerms = NO_TERMS,
+        memories: RequestMemories = NO_MEMORIES,
     ) -> AsyncGenerator[Event, None]:
         """See Translator. The first translation of all texts is complete before the first event."""
         intermediate = await self._to_pivot(request, deadline, caller)

@@ -9,6 +9,7 @@ import asyncio
 import re
 import time
 import unicodedata
+from bisect import bisect_left
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from functools import cache, partial
@@ -49,6 +50,7 @@ from lingon.serving.translation.plans import (
     target_ids,
     target_of_pieces,
 )
+from lingon.serving.translation.terms import NO_TERMS, PlannedTerm, RequestTerms, outside
 from lingon.text import Tokenizer, normalise
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -109,6 +111,7 @@ MOST_TAGS = 50_000  # tags and signs <; each takes 10 µs
 MOST_INLINES = 10_000  # elements within parts of texts; the placement of each in the translation takes 50 µs
 MOST_REFERENCES = 100_000  # signs & in texts with markup; each takes 3 µs
 MOST_KEPT = 10_000  # kept strings, such as URLs and placeholders; each takes 20 µs
+MOST_TERMS = 10_000  # places of terms in texts; each takes 10 µs, without the translation
 MOST_WITHOUT_LETTERS = 50_000  # unchanged parts of texts without letters; each takes 10 µs
 MOST_TWINS = 2**18  # characters that the model reads as twins; each takes 4 µs
 _SIGN = re.compile(r"[^\w\s]")
@@ -153,6 +156,10 @@ class RequestSize:
     def add_kept(self, strings: int) -> None:
         """Count the kept strings of a text. Raises RequestTooLarge."""
         self._add("strings to keep", strings)
+
+    def add_terms(self, places: int) -> None:
+        """Count the terms that were found in a text. Raises RequestTooLarge."""
+        self._add("places of terms", places)
 
     def add_part_without_letters(self) -> None:
         """Count an unchanged line or another unchanged part of a text. Raises RequestTooLarge."""
@@ -207,6 +214,7 @@ def _most_of(limits: EngineLimits) -> Mapping[str, int]:
         "elements that do not split them": MOST_INLINES,
         "signs &": MOST_REFERENCES,
         "strings to keep": MOST_KEPT,
+        "places of terms": MOST_TERMS,
         "parts without letters": MOST_WITHOUT_LETTERS,
         "characters that the model reads as others": MOST_TWINS,
         "sentences": limits.max_queue_texts,
@@ -234,22 +242,45 @@ class ReadText:
     kept: the spans to keep, in order and without overlap
     plain: the plain text of a text with markup
     is_simple: whether it is certainly one sentence
+    terms: in order; those that are their own targets are kept spans too
     """
 
     text: str
     kept: Sequence[ProtectedSpan] = ()
     plain: PlainText | None = None
     is_simple: bool = False
+    terms: Sequence[PlannedTerm] = ()
 
     def sentences(self, options: TextChoice, language: str) -> Iterator[tuple[Span, tuple[ProtectedSpan, ...]]]:
         """Yield the sentences, each with its kept spans counted from its begin. A step takes milliseconds.
 
-        An empty span is no sentence. It stands for a part without letters, which stays unchanged.
+        An empty span is no sentence. It stands for a part without letters, which stays unchanged. No sentence ends
+        within a term.
         """
         if self.is_simple:
             begin = len(self.text) - len(self.text.lstrip(" "))
             return iter((((begin, len(self.text.rstrip(" "))), ()),))
-        return uncut(self._cut(options, language), self.kept)
+        translated = [ProtectedSpan(each.begin, each.end, Kind.KEEP) for each in self.terms if not each.is_kept]
+        if not translated:
+            return uncut(self._cut(options, language), self.kept)
+        return self._uncut(options, language, translated)
+
+    def _uncut(
+        self, options: TextChoice, language: str, translated: Sequence[ProtectedSpan]
+    ) -> Iterator[tuple[Span, tuple[ProtectedSpan, ...]]]:
+        """Yield the sentences, which are not cut within terms either; translated: the spans of terms."""
+        terms = {(begin, end) for begin, end, _ in translated}
+        for segment, spans in uncut(self._cut(options, language), sorted([*self.kept, *translated])):
+            first = segment[0]
+            yield segment, tuple(span for span in spans if (first + span.begin, first + span.end) not in terms)
+
+    def terms_in(self, segment: Span) -> Sequence[PlannedTerm]:
+        """Return the terms of a sentence."""
+        if not self.terms:
+            return ()
+        first = bisect_left(self.terms, segment[0], key=lambda each: each.begin)
+        last = bisect_left(self.terms, segment[1], key=lambda each: each.begin)
+        return self.terms[first:last]
 
     def _cut(self, options: TextChoice, language: str) -> Iterator[Span]:
         collapses = options.format is Format.HTML
@@ -258,7 +289,9 @@ class ReadText:
                 yield first + begin, first + end
 
 
-async def read_source(text: str, field: str, options: TextChoice, size: RequestSize) -> ReadText:
+async def read_source(
+    text: str, field: str, options: TextChoice, size: RequestSize, terms: RequestTerms = NO_TERMS
+) -> ReadText:
     """Read a text. Raises InvalidRequest and TextTooLong, which name the field, and RequestTooLarge.
 
     A long text is read on a thread, because it may take most of a second. It is bounded before that, because a thread
@@ -268,11 +301,11 @@ async def read_source(text: str, field: str, options: TextChoice, size: RequestS
     if marked_up and text.count("<") > MOST_TAGS:
         raise TextTooLong(field, f"{field} has more than {MOST_TAGS} tags or signs <; send it in several texts")
     size.add_written(text, marked_up=marked_up)
-    if not marked_up and not options.keep and is_simple(text):
+    if not marked_up and not options.keep and is_simple(text) and not (terms and terms.find(text)):
         return ReadText(text, is_simple=True)
     if len(text) <= LONG:
-        return _read(text, field, options, size)
-    return await asyncio.to_thread(_read, text, field, options, size)
+        return _read(text, field, options, size, terms)
+    return await asyncio.to_thread(_read, text, field, options, size, terms)
 
 
 def is_simple(text: str) -> bool:
@@ -283,7 +316,7 @@ def is_simple(text: str) -> bool:
     return inside[0].isalpha() and _COLUMNS not in inside
 
 
-def _read(text: str, field: str, options: TextChoice, size: RequestSize) -> ReadText:
+def _read(text: str, field: str, options: TextChoice, size: RequestSize, terms: RequestTerms) -> ReadText:
     plain = _plain(text, field, options)
     if plain is not None:
         _check_size(plain, field, size.most_sentences)
@@ -292,18 +325,38 @@ def _read(text: str, field: str, options: TextChoice, size: RequestSize) -> Read
     size.add_signs(seen)
     stand_ins = () if plain is None else plain.kept()
     found, most = [ProtectedSpan(index, index + 1, Kind.TAG) for index in stand_ins], MOST_KEPT
+    planned = list[PlannedTerm]()
     try:
         if len(found) > most:
             raise TooManySpans
-        for first, last in _blocks(seen, plain) if options.protect or options.keep else ():
-            own = find_protected(seen[first:last], options.keep, patterns=options.protect, most=most - len(found))
+        for first, last in _blocks(seen, plain) if options.protect or options.keep or terms else ():
+            own, here = _kept_and_terms(seen[first:last], first, options, terms, most - len(found))
             found += (ProtectedSpan(first + begin, first + end, kind) for begin, end, kind in own)
+            planned += here
     except TooManySpans:
         message = f"{field} has more than {MOST_KEPT} strings to keep; send it in several texts"
         message += "" if stand_ins else " or set text.protect to false"
         raise TextTooLong(field, message) from None
     size.add_kept(len(found))
-    return ReadText(seen, merge(found) if stand_ins else found, plain)
+    size.add_terms(len(planned))
+    return ReadText(seen, merge(found) if stand_ins else found, plain, terms=planned)
+
+
+def _kept_and_terms(
+    text: str, first: int, options: TextChoice, terms: RequestTerms, most: int
+) -> tuple[list[ProtectedSpan], list[PlannedTerm]]:
+    """Return what is kept of a part of a text, counted from its begin, and its terms, counted from that of the text.
+
+    first: the position of the part; most: see `find_protected`
+    """
+    found = terms.find(text, first) if terms else []
+    kept = [each for each in found if each.is_kept]
+    keep = options.keep.plus(text[each.begin - first : each.end - first] for each in kept) if kept else options.keep
+    spans = find_protected(text, keep, patterns=options.protect, most=most) if options.protect or keep else []
+    translated = [each for each in terms.find(text, first, spans) if not each.is_kept] if found else []
+    if translated:
+        spans = outside(spans, translated, first)
+    return spans, sorted([*kept, *translated], key=lambda each: each.begin)
 
 
 def _check_size(plain: PlainText, field: str, most_sentences: int) -> None:
@@ -368,10 +421,12 @@ class Planner:
         time_slice: TimeSlice,
         check_queue: Callable[[int], None],
         known: Collection[int] = (),
+        terms: RequestTerms = NO_TERMS,
     ) -> list[TextPlan | RequestError | None]:
         """Return the plan of each text, or the error of the text. Raises RequestTooLarge.
 
         check_queue: see RequestSize; known: indices of texts that need no plan, and have None
+        terms: of the request and its glossaries
         """
         if request.target_prefixes:
             check_prefixes(request)
@@ -391,7 +446,7 @@ class Planner:
                 if options.text.format is Format.PIECES:
                     plan = self._plan_pieces(text, f"texts[{index}]", options, size)
                 else:
-                    plan = await self._plan_text(text, f"texts[{index}]", options, time_slice, size, begun=begun)
+                    plan = await self._plan_text(text, f"texts[{index}]", options, time_slice, size, terms, begun=begun)
                 if prefix and plan.parts:
                     plan = self._with_prefix(plan, prefix, f"target_prefixes[{index}]", options)
                 plans.append(plan)
@@ -432,6 +487,7 @@ class Planner:
         options: ResolvedOptions,
         time_slice: TimeSlice,
         size: RequestSize,
+        terms: RequestTerms,
         *,
         begun: bool,
     ) -> TextPlan:
@@ -442,8 +498,8 @@ class Planner:
         limits, whole = self._manifest.limits, options.text.sentences is Split.OFF
         splits = options.splits or not whole or options.text.format.is_markup
         check_size(text, field, limits, splits=splits, most=size.most_characters)
-        source = await read_source(text, field, options.text, size)
-        segments, parts = list[Span](), list[Part]()
+        source = await read_source(text, field, options.text, size, terms)
+        segments, parts, planned = list[Span](), list[Part](), list[PlannedTerm]()
         reader = _Reader(
             self._tokenizer,
             self._alphabet if options.text.twins else None,
@@ -458,12 +514,16 @@ class Planner:
         for index, (segment, spans) in enumerate(sentences):
             if index and time.monotonic() > time_slice.end:
                 await time_slice.yield_if_due()
-            if not source.is_simple and not _is_read(source.text, segment, options.text):
+            own_terms = source.terms_in(segment)
+            if not (source.is_simple or own_terms or _is_read(source.text, segment, options.text)):
                 size.add_part_without_letters()
                 continue
             has = "has" if whole or segment[1] - segment[0] == longest else "has a sentence of"
             sentence = source.text[slice(*segment)]
-            steps = await self._steps(sentence, spans, field, options.text, size, begun=begun and not segments)
+            is_begun = begun and not segments
+            own_terms = [each.in_sentence(len(segments), keeps=not is_begun) for each in own_terms]
+            own_spans = [each.span_after(segment[0]) for each in own_terms if not each.is_kept]
+            steps = await self._steps(sentence, spans, own_spans, field, options.text, size, begun=is_begun)
             if steps is not None:
                 own: Sequence[Part] = [await reader.in_steps(steps, has)]
             else:
@@ -472,7 +532,11 @@ class Planner:
                 continue
             if before := source.text[segments[-1][1] if segments else 0 : segment[0]]:
                 begin += len(normalised_separator(before, first=not segments))
-            parts += [part.of_sentence(len(segments), begin) for part in own]
+            planned += own_terms
+            sentence_terms = terms.of_sentence(own_terms)
+            if sentence_terms is not None:  # the sentence may be decoded again
+                size.add_sentence(sum(len(part.source_ids) for part in own))
+            parts += [part.of_sentence(len(segments), begin, sentence_terms) for part in own]
             begin = parts[-1].begin + len(parts[-1].text)
             segments.append(segment)
         if not parts:
@@ -482,12 +546,14 @@ class Planner:
         if options.rules is not None:
             options.rules.check_parts(len(parts), field)
         tagged = source.plain.aligned(segments) if source.plain else ()
-        return TextPlan(TextLayout(source.text, tuple(segments)), tuple(parts), plain=source.plain, tagged=tagged)
+        document = TextLayout(source.text, tuple(segments))
+        return TextPlan(document, tuple(parts), plain=source.plain, tagged=tagged, terms=planned)
 
     async def _steps(
         self,
         sentence: str,
         spans: tuple[ProtectedSpan, ...],
+        terms: Sequence[Span],
         field: str,
         options: TextChoice,
         size: RequestSize,
@@ -497,6 +563,7 @@ class Planner:
         """Return the steps of a sentence that the model does not read unchanged, or None for other sentences.
 
         spans: spans to keep, whatever the model reads
+        terms: spans of terms, in which nothing is kept because the model cannot read it
         begun: whether its translation has a begin, so that the sentence is translated unchanged
         """
         keeps = options.protect and not begun
@@ -510,6 +577,8 @@ class Planner:
                 f"{field} has a sentence with more than {MOST_KEPT} strings that the model cannot read; send it in"
             )
             raise TextTooLong(field, f"{message} several texts or set text.protect to false") from None
+        if reading is not None and terms:
+            reading = _without_terms(reading, terms)
         kept = spans if reading is None else reading.spans
         if reading is not None:
             size.add_twins(len(reading.changes))
@@ -589,6 +658,16 @@ def _is_read(text: str, segment: Span, options: TextChoice) -> bool:
     begin, end = segment
     reads_all = options.sentences is Split.OFF and not options.protect
     return begin < end and (reads_all or has_letters(text, begin, end))
+
+
+def _without_terms(reading: Reading, terms: Sequence[Span]) -> Reading:
+    """Return what the model reads without the kept spans that are in terms."""
+
+    def is_kept(span: ProtectedSpan) -> bool:
+        first, last = reading.sent(span.begin, span.end)
+        return not any(begin < last and first < end for begin, end in terms)
+
+    return replace(reading, spans=tuple(filter(is_kept, reading.spans)))
 
 
 def needs_steps(sentence: str, spans: Sequence[ProtectedSpan], options: TextChoice) -> bool:

@@ -18,7 +18,11 @@ from lingon.segments.characters import Reading
 from lingon.segments.kept_forms import ProtectedSpan
 from lingon.segments.layout import TextLayout
 from lingon.segments.markup import PlainText
+from lingon.segments.memory_steps import EarlierPair
 from lingon.segments.sentence import Custom
+from lingon.segments.term_steps import SentenceTerms
+from lingon.serving.translation.memories import PlannedMatch
+from lingon.serving.translation.terms import PlannedTerm
 from lingon.text import UNK, Tokenizer, common_length, normalise, printable, split
 
 if TYPE_CHECKING:
@@ -186,6 +190,9 @@ class Part:
     sentence: index of its segment in the document
     steps: for a whole sentence that is not decoded unchanged; source_ids are then without its kept strings
     reading: the text that the model reads and the tokens spell, if it differs
+    terms: those of its sentence that are translated in their own way
+    given: its translation, if the model is not asked for it; source_ids are empty then
+    earlier: of a part that is a sentence: what a memory has for a similar one, which guides the translation
     """
 
     text: str
@@ -194,15 +201,21 @@ class Part:
     sentence: int = 0
     steps: Steps | None = None
     reading: Reading | None = None
+    terms: SentenceTerms | None = None
+    given: str | None = None
+    earlier: EarlierPair | None = None
 
     @property
     def read_text(self) -> str:
         """The text that the model reads."""
         return self.text if self.reading is None else self.reading.text
 
-    def of_sentence(self, sentence: int, begin: int) -> Part:
-        """Return this part of a sentence as a part of a text; begin: begin of the sentence in the normalised text."""
-        return Part(self.text, begin + self.begin, self.source_ids, sentence, self.steps, self.reading)
+    def of_sentence(self, sentence: int, begin: int, terms: SentenceTerms | None) -> Part:
+        """Return this part of a sentence as a part of a text.
+
+        begin: begin of the sentence in the normalised text; terms: of the sentence
+        """
+        return replace(self, begin=begin + self.begin, sentence=sentence, terms=terms)
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,6 +245,8 @@ class TextPlan:
     begin: its text, if the tokens of the prefix spell another text
     plain: the plain text of a text with markup
     tagged: for each of its sentences, whether tags are placed in its translation
+    terms: those that were found in its sentences, in their order
+    matches: what translation memories have for its sentences, in their order
     """
 
     document: TextLayout
@@ -241,6 +256,12 @@ class TextPlan:
     begin: Begin | None = None
     plain: PlainText | None = None
     tagged: Sequence[bool] = ()
+    terms: Sequence[PlannedTerm] = ()
+    matches: Sequence[PlannedMatch] = ()
+
+    def prefix_text(self, tokenizer: Tokenizer) -> str:
+        """Return the normalised target prefix."""
+        return tokenizer.decode(self.prefix).strip() if self.begin is None else self.begin.text
 
     def parts_of_sentences(self) -> list[list[int]]:
         """Return the indices of the parts of each sentence."""

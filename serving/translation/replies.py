@@ -8,6 +8,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Generator, Sequence
 from dataclasses import dataclass
+from itertools import groupby
 
 import numpy as np
 
@@ -17,7 +18,7 @@ from lingon.segments.boundaries import Span, is_blank, without_blanks_around
 from lingon.segments.kept_forms import without
 from lingon.segments.markup import WrittenText
 from lingon.segments.placing_alignment import KeptCopy
-from lingon.segments.sentence import Means, Restored, leaves_words
+from lingon.segments.sentence import Means, Restored, TermUse, leaves_words
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.guard import DEGENERATE, Flag, Guard, Judgement, Sentence
 from lingon.serving.runtime.runner import Scored
@@ -28,8 +29,10 @@ from lingon.serving.translation.attention import (
     sentence_weights,
     word_weights,
 )
+from lingon.serving.translation.matches import match_messages, memory_warning
 from lingon.serving.translation.options import Format, ResolvedOptions
 from lingon.serving.translation.plans import Begin, PairPlan, Part, TextPlan, piece_spans
+from lingon.serving.translation.terms import missed_warning, outcomes
 from lingon.status import to_status
 from lingon.text import EOS, UNK, Tokenizer, normalise, to_nfc
 from lingon.translation.v1 import translation_pb2 as pb
@@ -46,6 +49,9 @@ class PartHypothesis:
     kept: for a part that was translated in steps, if tags are placed in it: the kept strings of it and its source
     read_log_probs: for a part that was translated in steps, or again: of the first text that the model wrote
     parts: for a part that was translated in steps: the largest number of parts in which the model read it
+    terms: how its terms came into it, see `Restored`
+    is_guided: whether an earlier translation guided it, see `Part.earlier`
+    is_encoded: whether its tokens were made of its text, as of one that was translated in steps or has forced terms
     """
 
     hypothesis: Hypothesis
@@ -56,6 +62,9 @@ class PartHypothesis:
     kept: tuple[KeptCopy, ...] = ()
     read_log_probs: tuple[float, ...] = ()
     parts: int = 1
+    terms: tuple[TermUse, ...] = ()
+    is_encoded: bool = False
+    is_guided: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -148,6 +157,8 @@ def part_judgement(plan: TextPlan, index: int, part: PartHypothesis, guard: Guar
     Kept strings are not judged. The confidence is for the text that the model read instead.
     """
     source = plan.parts[index]
+    if source.given is not None:
+        return Judgement()  # what people have translated
     if source.steps is None or part.restored is None:
         chosen = part.read_log_probs or part.hypothesis.log_probs[len(plan.prefix) if index == 0 else 0 :]
         ids, tokens = tokenizer.unframed(source.source_ids), part.hypothesis.tokens
@@ -251,17 +262,27 @@ def text_result(
     elif judged is None:
         judged = Judged((yield from judge_parts(plan, whole[0], guard, tokenizer)))
     warnings = guard_warnings(judged, refuses=policy == pb.GUARD_POLICY_REFUSE) if judged.parts else []
+    terms = _term_outcomes(plan, whole[0], layouts[0]) if plan.terms else []
+    if (missed := missed_warning(terms)) is not None:
+        warnings.append(missed)
+    if (from_memory := memory_warning(plan)) is not None:
+        warnings.append(from_memory)
     return pb.TextResult(
         hypotheses=hypotheses,
+        terms=terms,
+        matches=match_messages(plan, [each for each, part in enumerate(whole[0]) if part.is_guided]),
         warnings=[*_warnings(plan, whole, hypotheses), *warnings],
         confidence=lowest_confidence(judged.parts) if judged.parts else None,
-        shortlist=options.job.shortlist and bool(plan.parts),
+        shortlist=options.job.shortlist and any(part.given is None for part in plan.parts),
         normalised_text=plan.text if options.return_alignment else "",
         sentences=_sentences(plan, whole[0], layouts[0], judged) if options.text.return_sentences else (),
         usage=pb.Usage(
             source_tokens=plan.source_tokens,
             target_tokens=sum(
-                len(part.hypothesis.tokens) + part.hypothesis.finished for parts in whole for part in parts
+                len(part.hypothesis.tokens) + part.hypothesis.finished
+                for parts in whole
+                for source, part in zip(plan.parts, parts, strict=True)
+                if source.given is None
             ),
         ),
     )
@@ -344,6 +365,14 @@ def target_spans(tokenizer: Tokenizer, text: str) -> list[Span]:
     return spans([piece.surface for piece in tokenizer.target.encode(text, return_type="proto").pieces])
 
 
+def encoded_target(tokenizer: Tokenizer, text: str) -> tuple[tuple[int, ...], list[Span]]:
+    """Return the tokens of a normalised target text, and their spans; see `target_spans`."""
+    if tokenizer.moses is not None:
+        return tuple(tokenizer.encode_target(text)), target_spans(tokenizer, text)
+    pieces = tokenizer.target.encode(text, return_type="proto").pieces
+    return tuple(piece.id for piece in pieces), spans([piece.surface for piece in pieces])
+
+
 def generated_spans(tokenizer: Tokenizer, tokens: Sequence[int], begin: Begin | None = None) -> list[Span]:
     """Return the spans of generated tokens in their text, which the tokenizer may split into other tokens.
 
@@ -375,7 +404,11 @@ def linked_tokens(attention: np.ndarray, sources: Sequence[Span], targets: Seque
 
 def weights_of(part: Part, found: PartHypothesis, attention: np.ndarray, tokenizer: Tokenizer) -> WordWeights:
     """Return the weights between the words of a part and of its translation; attention: between their tokens."""
-    sources, targets = part_spans(tokenizer, part), generated_spans(tokenizer, found.hypothesis.tokens)
+    sources = part_spans(tokenizer, part)
+    if found.is_encoded:
+        targets = target_spans(tokenizer, found.text)
+    else:
+        targets = generated_spans(tokenizer, found.hypothesis.tokens)
     return word_weights(attention, sources, targets, part.text, found.text)
 
 
@@ -407,7 +440,7 @@ def _hypothesis(
                 sources, own = piece_spans(source.text), piece_spans(part.text)
             else:
                 sources = _shifted(part_spans(tokenizer, source), source.begin)
-                if part.restored is not None:
+                if part.is_encoded:
                     own = target_spans(tokenizer, part.text)
                 else:
                     own = generated_spans(tokenizer, tokens, None if index else plan.begin)
@@ -429,9 +462,34 @@ def _sentences(plan: TextPlan, parts: Sequence[PartHypothesis], placed: Layout, 
                 target=_span_message(placed.span(*target)),
                 score=sum(parts[index].hypothesis.score for index in indices),
                 confidence=lowest_confidence(judgements),
-                warnings=warning_codes(judgements, retried=not judged.retried.isdisjoint(indices)),
+                warnings=[
+                    *warning_codes(judgements, retried=not judged.retried.isdisjoint(indices)),
+                    *([pb.WARNING_CODE_FROM_MEMORY] if plan.parts[indices[0]].given is not None else ()),
+                ],
             )
         )
+    return found
+
+
+def _term_outcomes(plan: TextPlan, parts: Sequence[PartHypothesis], placed: Layout) -> list[pb.TermOutcome]:
+    """Return what became of the terms of a text in the translation that consists of these parts."""
+    found, of_sentences = list[pb.TermOutcome](), plan.parts_of_sentences()
+    for number, own_terms in groupby(plan.terms, key=lambda each: each.sentence):
+        planned, indices = [*own_terms], of_sentences[number]
+        target, _ = join([parts[index].text for index in indices])
+        used = [use for index in indices for use in parts[index].terms]
+        terms, begin = plan.parts[indices[0]].terms, placed.sentences[number][0]
+        for each in outcomes(plan.document.text, planned, terms, target, used):
+            own = each.planned
+            source = plan.plain.raw_span(own.begin, own.end) if plan.plain else (own.begin, own.end)
+            message = pb.TermOutcome(
+                source=own.term.source, target=own.term.target, glossary=own.glossary, means=each.means
+            )
+            message.source_span.CopyFrom(_span_message(source))
+            if each.target is not None:
+                span = placed.span(begin + each.target[0], begin + each.target[1])
+                message.target_span.CopyFrom(_span_message(span))
+            found.append(message)
     return found
 
 

@@ -15,30 +15,38 @@ from typing import NamedTuple
 
 from lingon.bundle.manifest import Limits
 from lingon.bundle.store import Bundle
-from lingon.errors import InvalidRequest, TextTooLong
+from lingon.errors import InvalidRequest, Unsupported
 from lingon.segments.boundaries import Span
+from lingon.segments.characters import Reading
 from lingon.segments.kept_forms import DIVIDING, Kind, ProtectedSpan, replaced
+from lingon.segments.memory_steps import with_earlier
 from lingon.segments.placing_alignment import KeptCopy
 from lingon.segments.sentence import (
     Align,
     Restored,
+    Score,
+    ScoredTarget,
     SentenceAnswer,
     SentenceOutput,
     SentenceRequest,
+    SentenceSteps,
     TranslateStep,
     kept_spans,
+    translations,
 )
 from lingon.segments.steps import translate_sentence
+from lingon.segments.term_steps import with_terms
 from lingon.serving.decoding.job import Hypotheses, Hypothesis, Options
-from lingon.serving.decoding.rules import Vocabulary
+from lingon.serving.decoding.rules import RequestRules, Vocabulary
 from lingon.serving.guard import DEGENERATE, Guard, Judgement
 from lingon.serving.observability.tracing import current
 from lingon.serving.runtime.runner import Scored
 from lingon.serving.translation.attention import WordWeights, covering_tokens, with_coverage, word_weights
 from lingon.serving.translation.engine_client import EngineClient, PendingJob
 from lingon.serving.translation.options import ResolvedOptions
-from lingon.serving.translation.plans import Begin, Lexicon, Part, parts_of, plan_pair, text_of
-from lingon.serving.translation.replies import PartHypothesis, linked_tokens, source_spans, target_spans
+from lingon.serving.translation.plans import Begin, Lexicon, Part, parts_of, text_of
+from lingon.serving.translation.replies import PartHypothesis, linked_tokens
+from lingon.serving.translation.scored_pairs import PairScorer, ScoredPair
 from lingon.text import Tokenizer, normalise
 
 _READ = frozenset(
@@ -153,12 +161,21 @@ class TextModel(NamedTuple):
     guarding: Guarding
     aligns: bool
     lexicon: Lexicon
+    vocabulary: Vocabulary
+
+
+def translate_whole(text: str, prefix: str = "") -> SentenceSteps:
+    """Translate a text that the model reads unchanged; prefix: with which the translation begins."""
+    request = TranslateStep(text, prefix)
+    outputs = yield from translations(request)
+    return Restored(outputs[0], outputs=((request, outputs[0]),)) if outputs else Restored(text)
 
 
 class SentenceTask:
-    """One translation of a sentence in steps.
+    """One translation of a sentence in steps, or with terms.
 
-    The score is the score of the first text that the model reads instead of the sentence.
+    The score is that of the first text that the model reads instead of the sentence; of a sentence that the model reads
+    unchanged it is that of the translation.
     """
 
     def __init__(
@@ -169,25 +186,46 @@ class SentenceTask:
         options: ResolvedOptions,
         model: TextModel,
         *,
-        tagged: bool,
+        tagged: bool = False,
         follow_up: bool = False,
+        found: Hypotheses | None = None,
+        prefix: str = "",
     ) -> None:
-        """tagged: whether tags are placed in the sentence; follow_up: value for its first jobs, see DecodeJob."""
-        assert part.steps is not None
-        self._part, self._place, self._client, self._options = part, index, client, options
-        self._limits, self._tokenizer, _, self._aligns, _ = model
-        self._lexicon, self._sentence, self._tagged = part.steps.lexicon, part.steps.read, tagged
+        """tagged: whether tags are placed in the sentence; follow_up: value for its first jobs, see DecodeJob.
+
+        found: translations of a part without steps, which has terms or an earlier translation
+        prefix: with which these begin
+        """
+        self._part, self._place, self._client, self._options, self._model = part, index, client, options, model
+        self._limits, self._tokenizer, _, self._aligns, *_ = model
+        self._tagged = tagged
         self._scores: list[float] = []
         self._parts = 1  # the largest number of parts in which the model reads one of the texts
         self._log_probs: tuple[float, ...] = ()
         self._ended: dict[SentenceOutput, bool] = {}  # whether the model ended each of its outputs
-        words, names = self._lexicon.words, self._lexicon.names
-        self._steps = translate_sentence(self._sentence.text, self._sentence.spans, words, names, part.steps.custom)
+        self._scorer = PairScorer(client, self._tokenizer, self._limits, self._submit)
+        self._steps = self._translation(prefix)
         self._restored = Restored("")
         self._first = self._advance(None)
-        first = self._first
-        self.pending: Jobs = self._jobs(first, follow_up=follow_up) if isinstance(first, TranslateStep) else ()
+        first, self._found = self._first, found
+        self.pending: Jobs = ()
+        if isinstance(first, TranslateStep) and found is None:
+            self.pending = self._jobs(first, follow_up=follow_up)
         """The jobs of the first step, which are submitted with the jobs of the other sentences."""
+
+    def _translation(self, prefix: str) -> SentenceSteps:
+        """Return the steps of this sentence."""
+        part = self._part
+        if part.steps is None:
+            steps = translate_whole(part.read_text, prefix)
+        else:
+            read, lexicon = part.steps.read, part.steps.lexicon
+            steps = translate_sentence(read.text, read.spans, lexicon.words, lexicon.names, part.steps.custom)
+        if part.earlier is not None:
+            return with_earlier(steps, part.earlier)
+        if part.terms is None:
+            return steps
+        return with_terms(steps, part.terms, judges=not self._options.restricts)
 
     async def submitted(self) -> PartHypothesis:
         """Submit the first jobs when the engine has room for them, and take all steps."""
@@ -199,13 +237,17 @@ class SentenceTask:
         request, jobs = self._first, self.pending
         while request is not None:
             if isinstance(request, TranslateStep):
-                request = self._advance(await self._translations(request, jobs))
+                found = [self._found] if self._found is not None else [await job.answer() for job in jobs]
+                self._found = None
+                request = self._advance(await self._translations(request, jobs, found))
+            elif isinstance(request, Score):
+                request = self._advance(await self._scored_targets(request))
             else:
                 request = self._advance(await self._links(request))
             if isinstance(request, TranslateStep):
                 jobs = self._jobs(request, follow_up=True)
                 await self._submit(jobs)
-        return await self._hypothesis()
+        return await (self._hypothesis() if self._part.steps is not None else self._plain_hypothesis())
 
     def _advance(self, answer: SentenceAnswer | None) -> SentenceRequest | None:
         """Take the next step of the text layer and return its next request, or None at the end."""
@@ -216,10 +258,11 @@ class SentenceTask:
             return None
 
     def _jobs(self, request: TranslateStep, *, follow_up: bool = False) -> Jobs:
-        """Return the jobs of a text, one for each readable part, or none if the model can read no word of it."""
+        """Return the jobs of a text, one for each readable part, or none if the model cannot do what is asked."""
         try:
             parts = list(parts_of(request.text, "text", self._tokenizer, self._limits, splits=True))
-        except TextTooLong:
+            rules = self._rules(request, len(parts))
+        except (InvalidRequest, Unsupported):  # no word of the text can be read, or a forced one not be written
             return ()
         self._parts = max(self._parts, len(parts))
         prefix = self._prefix(request)
@@ -232,9 +275,26 @@ class SentenceTask:
             options = self._options.job_options(
                 min(self._options.max_output_tokens, bound), self._place.stream, self._place.part
             )
+            if rules is not None:
+                options = replace(options, rules=rules.of_part(self._place.part), shortlist=False, cut_loops=False)
+            if request.forced and options.sampling is None:  # a greedy search writes them at the end
+                options = replace(options, beam_size=max(options.beam_size, self._model.guarding.attempt.beam_size))
             options = replace(options, num_hypotheses=max(options.beam_size, options.num_hypotheses))
             jobs.append(self._client.decode(part.source_ids, options, begin, follow_up=follow_up))
         return jobs
+
+    def _rules(self, request: TranslateStep, parts: int) -> RequestRules | None:
+        """Return the rules of a step with words, or None for one that has those of the request.
+
+        Raises InvalidRequest and Unsupported for words that the model cannot write.
+        """
+        if self._options.rules is not None and request.prefix:
+            self._options.rules.check_prefix(request.prefix, "prefix")
+        if not (request.forced or request.forbidden):
+            return None
+        rules = self._options.rules_with(self._model.vocabulary, request.forced, request.forbidden)
+        rules.check_parts(parts, "text")
+        return rules
 
     def _prefix(self, request: TranslateStep) -> tuple[int, ...]:
         return tuple(self._tokenizer.encode_target(normalise(request.prefix))) if request.prefix else ()
@@ -243,8 +303,7 @@ class SentenceTask:
         with current().trace_jobs((self._place.text, each.job, each.outcome) for each in jobs):
             await self._client.submit_when_possible(jobs)
 
-    async def _translations(self, request: TranslateStep, jobs: Jobs) -> Sequence[str]:
-        found: Sequence[Hypotheses] = [await job.answer() for job in jobs]
+    async def _translations(self, request: TranslateStep, jobs: Jobs, found: Sequence[Hypotheses]) -> Sequence[str]:
         if self._options.coverage_penalty:
             found = await self._ranked(jobs, found)
         whole = list(zip(*found, strict=False))
@@ -279,29 +338,55 @@ class SentenceTask:
 
     async def _links(self, request: Align) -> SentenceAnswer:
         """Return the links between two texts, or none if the model cannot read them or has no attention."""
-        scored = await self._scored(request.source, request.target) if self._aligns else None
-        if scored is None:
+        pair = await self._scored(request.source, request.target) if self._aligns else None
+        if pair is None:
             return []
-        sources = source_spans(self._tokenizer, request.source)
-        targets = target_spans(self._tokenizer, request.target)
-        linked = linked_tokens(scored.attention, sources, targets)
-        return [(sources[source], targets[target]) for source, target in linked]
+        linked = linked_tokens(pair.found.attention, pair.sources, pair.targets)
+        return [(pair.sources[source], pair.targets[target]) for source, target in linked]
 
-    async def _scored(self, source: str, target: str) -> Scored | None:
-        try:
-            plan = plan_pair(source, target, "pair", self._tokenizer, self._limits)
-        except InvalidRequest:
-            return None
-        job = self._client.score(plan.source_ids, plan.target_ids, follow_up=True)
-        await self._submit([job])
-        return await job.answer()
+    async def _scored(self, source: str, target: str) -> ScoredPair | None:
+        found = await self._scorer.score(normalise(source), (normalise(target),))
+        return found[0] if found else None
+
+    async def _scored_targets(self, request: Score) -> Sequence[ScoredTarget]:
+        """Return what the model thinks of translations, or nothing if one is longer than it may be."""
+        pairs = await self._scorer.score(request.source, request.targets)
+        if any(len(pair.targets) > self._options.max_output_tokens for pair in pairs):
+            return []
+        return [
+            ScoredTarget(
+                self._score(found),
+                targets,
+                found.log_probs[: len(targets)].tolist(),
+                sources,
+                found.attention[: len(targets)].tolist() if self._aligns else None,
+            )
+            for found, sources, targets in pairs
+        ]
+
+    def _score(self, scored: Scored) -> float:
+        """Return the score that the search would give to a translation."""
+        length = max(len(scored.log_probs), 1)
+        return float(scored.log_probs.sum()) / float(length**self._options.job.length_penalty)
+
+    async def _plain_hypothesis(self) -> PartHypothesis:
+        """Return the translation of a part that the model reads unchanged, which was made again for its terms."""
+        text = self._restored.text.strip()
+        tokens = tuple(self._tokenizer.encode_target(text))
+        pair = await self._scored(self._part.read_text, text)
+        log_probs = tuple(pair.found.log_probs.tolist()) if pair is not None else (0.0,) * (len(tokens) + 1)
+        score = self._score(pair.found) if pair is not None else self._scores[0]
+        finished = all(self._ended[output] for output in self._restored.outputs)
+        found = Hypothesis(tokens, log_probs, score, finished=finished)
+        return PartHypothesis(found, text, read_log_probs=self._log_probs, terms=self._restored.terms, is_encoded=True)
 
     async def _hypothesis(self) -> PartHypothesis:
         text, options = self._restored.text.strip(), self._options
         tokens = tuple(self._tokenizer.encode_target(normalise(text)))
         scored = None
         if (options.return_alignment or options.return_tokens) and normalise(text) == text:
-            scored = await self._scored(self._part.text, text)
+            pair = await self._scored(self._part.text, text)
+            scored = pair and pair.found
         log_probs = tuple(scored.log_probs.tolist()) if scored is not None else (0.0,) * (len(tokens) + 1)
         score = self._scores[0] if self._scores else 0.0
         finished = all(self._ended[output] for output in self._restored.outputs)
@@ -309,11 +394,27 @@ class SentenceTask:
         weights = await self._weights() if self._tagged and self._aligns else None
         aligned = scored if options.return_alignment else None
         kept = self._kept() if self._tagged else ()
-        return PartHypothesis(found, text, aligned, self._restored, weights, kept, self._log_probs, self._parts)
+        return PartHypothesis(
+            found,
+            text,
+            aligned,
+            self._restored,
+            weights,
+            kept,
+            self._log_probs,
+            self._parts,
+            self._restored.terms,
+            is_encoded=True,
+        )
+
+    @property
+    def _read(self) -> Reading:
+        assert self._part.steps is not None
+        return self._part.steps.read
 
     def _kept(self) -> tuple[KeptCopy, ...]:
         """Return the kept strings of the sentence as sent, without blanks at its begin, and of its translation."""
-        text, read = self._restored.text, self._sentence
+        text, read = self._restored.text, self._read
         blanks = len(text) - len(text.lstrip())
         return tuple(
             KeptCopy(read.sent(*each.source), each.target, [read.sent(*span) for span in each.whole]).moved(0, -blanks)
@@ -322,19 +423,18 @@ class SentenceTask:
 
     async def _weights(self) -> WordWeights | None:
         """Return the share of each source word in each target word. A known word replaces each kept string for this."""
-        text, kept, restored = self._sentence.text, self._sentence.spans, self._restored
+        text, kept, restored = self._read.text, self._read.spans, self._restored
         if restored.lowered is not None:
             lower = restored.lowered
             text, kept, restored = lower.source, tuple(lower.spans), lower.translation
-        words = self._lexicon.words
+        words = self._model.lexicon.words
         marks = {text[begin:end] for begin, end, kind in kept if kind in (Kind.OPENING, Kind.CLOSING)}
         source = normalise(_masked(text, kept_spans(text, kept), words, marks))
         target = normalise(_masked(restored.text, restored.kept, words, marks))
-        scored = await self._scored(source, target)
-        if scored is None:
+        pair = await self._scored(source, target)
+        if pair is None:
             return None
-        spans = source_spans(self._tokenizer, source), target_spans(self._tokenizer, target)
-        return word_weights(scored.attention, *spans, source, target)
+        return word_weights(pair.found.attention, pair.sources, pair.targets, source, target)
 
 
 def _masked(text: str, spans: Sequence[Span], words: Sequence[str], marks: Container[str]) -> str:

@@ -89,6 +89,9 @@ class PairTask:
         return await self._time_slice.run(pair_result(self._plan, found, self._tokenizer, aligned=self._aligned))
 
 
+_NOT_DECODED = Hypothesis((), (), 0.0, finished=True)  # of a part whose translation is given
+
+
 class TextTask:
     """A text to translate, with a job for each part, or for each part and hypothesis if the request samples.
 
@@ -114,7 +117,7 @@ class TextTask:
         """
         self.index = index
         self._plan, self._client, self._options = plan, client, options
-        self._limits, self._tokenizer, self._guarding, self._aligns, self._lexicon = self._model = model
+        self._limits, self._tokenizer, self._guarding, self._aligns, self._lexicon, _ = self._model = model
         self._time_slice, self._on_growth = time_slice, on_growth
         self._in_pieces = options.text.format is Format.PIECES
         grows = on_growth is not None and plan.plain is None and bool(plan.parts)
@@ -125,7 +128,8 @@ class TextTask:
         self._written = ""  # a translation that is one delta: with markup, or of a text with nothing to translate
         self._in_steps = {number: self._steps_of(number) for number, part in enumerate(plan.parts) if part.steps}
         self._jobs: list[Sequence[PendingJob[Hypotheses]]] = [
-            () if part.steps else self._jobs_of(number) for number, part in enumerate(plan.parts)
+            () if part.steps or part.given is not None else self._jobs_of(number)
+            for number, part in enumerate(plan.parts)
         ]
 
     @property
@@ -137,7 +141,7 @@ class TextTask:
     def submits_more(self) -> bool:
         """Whether further jobs are submitted when the first ones are done."""
         scored = self._options.return_alignment or self._options.coverage_penalty > 0
-        return scored or bool(self._in_steps) or any(self._plan.tagged)
+        return scored or bool(self._in_steps) or any(self._plan.tagged) or any(map(_is_reviewed, self._plan.parts))
 
     def delta(self) -> str:
         """Return the text that was decoded since the last call."""
@@ -161,10 +165,15 @@ class TextTask:
     async def _hypotheses(self) -> list[list[PartHypothesis]]:
         """Return the hypotheses of each part when all jobs are done, as many for each. Raises EngineFault."""
         in_steps = {
-            index: [asyncio.ensure_future(task.result()) for task in tasks] for index, tasks in self._in_steps.items()
+            index: [asyncio.ensure_future(_alone(task)) for task in tasks] for index, tasks in self._in_steps.items()
         }
+        for index, part in enumerate(self._plan.parts):
+            if _is_reviewed(part):
+                in_steps[index] = [
+                    asyncio.ensure_future(self._reviewed(index, sample)) for sample in range(len(self._jobs[index]))
+                ]
         try:
-            found = [await self._part(part, in_steps.get(part, ())) for part in range(len(self._jobs))]
+            found = [await self._part(part, in_steps.get(part)) for part in range(len(self._jobs))]
             if self._may_repair:
                 found = await self._with_figures(found)
             if self._options.text.guard == pb.GUARD_POLICY_RETRY and self._on_growth is None:
@@ -184,7 +193,8 @@ class TextTask:
     def _jobs_of(self, part: int) -> list[PendingJob[Hypotheses]]:
         plan, options = self._plan, self._options
         longest = max_output(self._limits, plan, part, options.max_output_tokens)
-        on_token = partial(self._add_token, part) if self._detokenizer else None
+        waits = _is_reviewed(plan.parts[part])  # its translation may change when it is complete
+        on_token = partial(self._add_token, part) if self._detokenizer and not waits else None
         soft = plan.soft_prefix if part == 0 else ()
         return [
             self._client.decode(
@@ -219,9 +229,14 @@ class TextTask:
             self._announced = True
             self._on_growth(self)
 
-    async def _part(self, part: int, in_steps: Sequence[asyncio.Future[PartHypothesis]]) -> list[PartHypothesis]:
-        answers = [await pending.answer() for pending in self._jobs[part]]
-        found = [await each for each in in_steps]
+    async def _part(
+        self, part: int, in_steps: Sequence[asyncio.Future[list[PartHypothesis]]] | None
+    ) -> list[PartHypothesis]:
+        """Return the hypotheses of a part; in_steps: of one that more is done for than to decode it."""
+        answers = [await pending.answer() for pending in self._jobs[part]] if in_steps is None else []
+        found = [one for each in in_steps or () for one in await each]
+        if (given := self._plan.parts[part].given) is not None:
+            found.append(PartHypothesis(_NOT_DECODED, given))
         if (part or self.index) and time.monotonic() > self._time_slice.end:
             await self._time_slice.yield_if_due()
         with current().phase("detokenise", self.index):
@@ -231,6 +246,38 @@ class TextTask:
             if part + 1 < len(self._jobs):
                 self._announce()  # text of the next part may have waited for the end of this one
         return found
+
+    async def _reviewed(self, index: int, sample: int) -> list[PartHypothesis]:
+        """Return the hypotheses of a part that has terms or an earlier translation.
+
+        If the best one misses a term, one with it is made, and one that begins as the earlier translation.
+        """
+        part = self._plan.parts[index]
+        found = await self._jobs[index][sample].answer()
+        own = [self._with_text(index, one) for one in found]
+        if not own:
+            return own
+        task = SentenceTask(
+            part,
+            PartPosition(self.index, index, self._stream(index, sample)),
+            self._client,
+            self._options,
+            self._model,
+            found=found,
+            prefix="" if index else self._plan.prefix_text(self._tokenizer),
+        )
+        try:
+            again = await task.result()
+        except Expired:
+            raise
+        except RequestError:
+            self.settled = False
+            return own  # the first translations stay
+        same = next((one for one in own if one.text == again.text), None)
+        if same is None:
+            return [replace(again, is_guided=part.earlier is not None)]
+        with_uses = replace(same, terms=again.terms)
+        return [with_uses, *own[1:]] if same is own[0] else [with_uses]
 
     def _with_text(self, part: int, found: Hypothesis) -> PartHypothesis:
         """Return a hypothesis of a part with its text, or with its pieces if texts are in pieces."""
@@ -259,7 +306,7 @@ class TextTask:
                 follow_up=True,
             )
             for index, (part, ones) in enumerate(zip(self._plan.parts, found, strict=True))
-            if part.steps is None and len(ones) == 1 and lacks_figures(part.text, ones[0].text)
+            if part.steps is None and part.given is None and len(ones) == 1 and lacks_figures(part.text, ones[0].text)
         }
         for index, task in tasks.items():
             try:
@@ -269,8 +316,10 @@ class TextTask:
             except RequestError:
                 self.settled = False
                 continue  # the first translation stays
-            if again.restored is not None and again.restored.means < Means.SPLIT:
-                found[index] = [replace(again, restored=None)]
+            restored = again.restored
+            if restored is None or restored.means >= Means.SPLIT or self._loses_terms(index, found[index][0], again):
+                continue
+            found[index] = [replace(again, restored=None)]
         return found
 
     async def _retried(self, found: list[list[PartHypothesis]]) -> list[list[PartHypothesis]]:
@@ -294,11 +343,20 @@ class TextTask:
                 continue  # the first attempt stays
             second = self._with_text(index, best)
             judgement = part_judgement(plan, index, second, guard, tokenizer)
-            if better(judgements[index], judgement):
+            if better(judgements[index], judgement) and not self._loses_terms(index, parts[index], second):
                 parts[index], judgements[index] = second, judgement
                 replaced.add(index)
         self._judged = Judged(judgements, frozenset(replaced))
         return [[part] for part in parts]
+
+    def _loses_terms(self, index: int, first: PartHypothesis, second: PartHypothesis) -> bool:
+        """Return whether another translation of a part misses more of its terms."""
+        part = self._plan.parts[index]
+        if part.terms is None:
+            return False
+        wanted = part.terms.wanted(part.read_text)
+        missed = [len(part.terms.check(each.text, wanted).missed) for each in (first, second)]
+        return missed[0] < missed[1]
 
     def _attempt(self, index: int) -> PendingJob[Hypotheses]:
         first, source = self._jobs[index][0].job, self._plan.parts[index].source_ids
@@ -342,7 +400,7 @@ class TextTask:
             or self._options.coverage_penalty > 0
             or (self._plan.is_tagged(part) and self._aligns)
         )
-        return wanted and part.steps is None
+        return wanted and part.steps is None and part.given is None
 
     def _with_attention(self, part: Part, found: PartHypothesis, scored: Scored) -> PartHypothesis:
         tagged = self._plan.is_tagged(part)
@@ -356,7 +414,17 @@ class TextTask:
         )
 
 
-async def _ended(futures: Sequence[asyncio.Future[PartHypothesis]]) -> None:
+def _is_reviewed(part: Part) -> bool:
+    """Return whether the translation of a part that is decoded unchanged is looked at, and may be made again."""
+    return part.steps is None and part.given is None and (part.terms is not None or part.earlier is not None)
+
+
+async def _alone(task: SentenceTask) -> list[PartHypothesis]:
+    """Return the only hypothesis of a sentence in steps."""
+    return [await task.result()]
+
+
+async def _ended(futures: Sequence[asyncio.Future[list[PartHypothesis]]]) -> None:
     """Cancel the unfinished futures, and read every outcome, even if this wait is cancelled."""
     for each in futures:
         each.cancel()

@@ -28,12 +28,15 @@ from lingon.serving.runtime.runner import AttentionChoice
 from lingon.serving.translation.attention import choose_attention
 from lingon.serving.translation.cache import TranslationCache
 from lingon.serving.translation.engine_client import EngineClient, ValidUtf8
+from lingon.serving.translation.matches import with_matches
+from lingon.serving.translation.memories import NO_MEMORIES, RequestMemories, request_memories
 from lingon.serving.translation.options import ResolvedOptions, check_alignment, resolve
 from lingon.serving.translation.planner import Planner, Request, alphabet_of, check_prefixes
 from lingon.serving.translation.plans import PairPlan, TextPlan, lexicon
 from lingon.serving.translation.replies import pair_error, text_error
 from lingon.serving.translation.steps import Guarding, TextModel
 from lingon.serving.translation.tasks import PairTask, RequestTask, TextEvents, TextTask
+from lingon.serving.translation.terms import NO_TERMS, NOTHING_STORED, CallerStores, RequestTerms, request_terms
 from lingon.text import Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -150,17 +153,24 @@ class Translator:
         self._pairs.clear()
 
     async def translate(
-        self, request: pb.TranslateRequest, deadline: float | None = None, caller: str = ""
+        self,
+        request: pb.TranslateRequest,
+        deadline: float | None = None,
+        caller: str = "",
+        stores: CallerStores = NOTHING_STORED,
     ) -> pb.TranslateResponse:
         """Return the reply to a request.
 
         deadline: on the clock of `time.monotonic`; caller: the key of fair queuing
+        stores: with the glossaries and memories of the caller
         """
         options = self.resolve(request.options, request.text)
+        terms = await self.terms(request, options, stores)
+        memories = await self.memories(request, options, stores)
         if self.cache is None or options.job.sampling is not None:  # sampled texts depend on their index
-            results, _ = await self._results(request, options, deadline, caller, {})
+            results, _ = await self._results(request, options, deadline, caller, {}, terms, memories)
         else:
-            results = await self._with_cache(self.cache, request, options, deadline, caller)
+            results = await self._with_cache(self.cache, request, options, deadline, caller, terms, memories)
         return pb.TranslateResponse(results=results, options=options.message, **self._header)
 
     async def _with_cache(
@@ -170,13 +180,15 @@ class Translator:
         options: ResolvedOptions,
         deadline: float | None,
         caller: str,
+        terms: RequestTerms,
+        memories: RequestMemories,
     ) -> list[pb.TextResult]:
         """Return the results of a request, stored ones of texts that were translated before."""
         if request.target_prefixes:
             check_prefixes(request)
         keys = cache.keys(
             f"{self.identity} {self._header['source_language_code']} {self._header['target_language_code']}",
-            _options_key(request.options, request.text),
+            (*_options_key(request.options, request.text), terms.key, memories.key),
             request.texts,
             request.target_prefixes,
         )
@@ -184,7 +196,7 @@ class Translator:
         if len(known) == len(keys):
             texts_read.set(True)
             return [known[index] for index in range(len(keys))]
-        results, settled = await self._results(request, options, deadline, caller, known)
+        results, settled = await self._results(request, options, deadline, caller, known, terms, memories)
         for index in settled:
             if not results[index].status.code:
                 cache.store(self.label, keys[index], results[index])
@@ -197,13 +209,15 @@ class Translator:
         deadline: float | None,
         caller: str,
         known: Mapping[int, pb.TextResult],
+        terms: RequestTerms,
+        memories: RequestMemories,
     ) -> tuple[list[pb.TextResult], list[int]]:
         """Decode all texts but those of known results. Return all results, and the texts that were decoded.
 
         Texts whose result might differ at another time are not among the latter, see `TextTask.settled`.
         """
         time_slice = TimeSlice(caller)
-        plans = await self.plan(request, options, time_slice, known)
+        plans = await self.plan(request, options, time_slice, known, terms, memories)
         client = self._client(deadline, caller)
         tasks = await self._tasks(plans, client, options, time_slice)
         done = await self._run(client, tasks, at_once=any(task.submits_more for task in tasks))
@@ -224,19 +238,42 @@ class Translator:
                 self._resolved[key] = found
         return found
 
+    async def terms(
+        self, request: Request, options: ResolvedOptions, stores: CallerStores = NOTHING_STORED
+    ) -> RequestTerms:
+        """Return the terms of a request, see `request_terms`. options: of the request, resolved."""
+        return await request_terms(
+            request, options, (self.manifest.source_language, self.manifest.target_language), stores
+        )
+
+    async def memories(
+        self, request: Request, options: ResolvedOptions, stores: CallerStores = NOTHING_STORED
+    ) -> RequestMemories:
+        """Return the translation memories of a request, see `request_memories`. options: of the request, resolved."""
+        languages = self.manifest.source_language, self.manifest.target_language
+        return await request_memories(request, options, languages, stores.memories, stores.owner)
+
     def start(self, options: ResolvedOptions) -> pb.StreamStart:
         """Return the first message of a stream."""
         return pb.StreamStart(options=options.message, **self._header)
 
     async def stream(
-        self, request: Request, options: ResolvedOptions, deadline: float | None = None, caller: str = ""
+        self,
+        request: Request,
+        options: ResolvedOptions,
+        deadline: float | None = None,
+        caller: str = "",
+        terms: RequestTerms = NO_TERMS,
+        memories: RequestMemories = NO_MEMORIES,
     ) -> AsyncGenerator[Event, None]:
         """Yield the deltas of every text and its result, as they arise.
 
         Closing this generator cancels the jobs of the request. Use it within `aclosing`.
+
+        terms: see `terms`; memories: see `memories`
         """
         time_slice = TimeSlice(caller)
-        plans = await self.plan(request, options, time_slice)
+        plans = await self.plan(request, options, time_slice, terms=terms, memories=memories)
         client = self._client(deadline, caller)
         events = TextEvents()
         tasks = await self._tasks(plans, client, options, time_slice, events if options.streams else None)
@@ -288,18 +325,27 @@ class Translator:
         return found
 
     async def plan(
-        self, request: Request, options: ResolvedOptions, time_slice: TimeSlice, known: Collection[int] = ()
+        self,
+        request: Request,
+        options: ResolvedOptions,
+        time_slice: TimeSlice,
+        known: Collection[int] = (),
+        terms: RequestTerms = NO_TERMS,
+        memories: RequestMemories = NO_MEMORIES,
     ) -> list[TextPlan | RequestError | None]:
         """Return the plan of each text, or the error of the text. Raises RequestTooLarge and QueueFull.
 
-        known: indices of texts that need no plan, and have None
+        known: indices of texts that need no plan, and have None; terms: see `terms`; memories: see `memories`
 
         The engine has room for a request before its texts are read. QueueFull is raised as soon as it is certain.
         """
         self.engine.check_texts(time_slice.caller, len(request.texts) - len(known))
         texts_read.set(True)
         check_queue = partial(self.engine.check_texts, time_slice.caller)
-        return await self._planner.plan_texts(request, options, time_slice, check_queue, known)
+        plans = await self._planner.plan_texts(request, options, time_slice, check_queue, known, terms)
+        if not memories:
+            return plans
+        return [await with_matches(plan, memories) if isinstance(plan, TextPlan) else plan for plan in plans]
 
     def _client(self, deadline: float | None, caller: str) -> EngineClient:
         return EngineClient(self.engine, self._valid_utf8, deadline, caller, self._tokenizer.languages)
@@ -314,7 +360,8 @@ class Translator:
     ) -> list[TextTask]:
         on_growth = events.grown if events is not None else None
         aligns = bool(self.manifest.alignment.heads)
-        model = TextModel(self.manifest.limits, self._tokenizer, self._guarding, aligns, self._lexicon)
+        limits, tokenizer = self.manifest.limits, self._tokenizer
+        model = TextModel(limits, tokenizer, self._guarding, aligns, self._lexicon, self._vocabulary)
         tasks: list[TextTask] = []
         for index, plan in enumerate(plans):
             if isinstance(plan, TextPlan):

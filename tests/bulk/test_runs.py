@@ -23,6 +23,7 @@ from lingon.bulk.runs import LocalEngine, run
 from lingon.bulk.shards import MANIFEST, RECORDS, SUCCESS
 from lingon.bulk.storage import LocalFolder
 from lingon.cli.backend import BackendOptions
+from lingon.cli.main import main
 from lingon.errors import LingonError, ServerError, SettingsError
 from lingon.files import lock_path
 from tests.support.bulk import (
@@ -227,6 +228,38 @@ def test_half_of_a_surrogate_pair_in_json_is_a_row_with_an_error(tmp_path: Path)
     assert first == "the value of 'text' has half of a surrogate pair, which is no character"
     assert second == "the language: the value of 'from' has half of a surrogate pair, which is no character"
     assert third is None
+
+
+DOGS = ["The dog sleeps.", "A cat sleeps.", "Dogs sleep.", "The dog sleeps."]
+
+
+def test_terms_are_in_the_translations_and_other_terms_are_another_run(tmp_path: Path) -> None:
+    write_jsonl(tmp_path / "in.jsonl", DOGS)
+    folder = tmp_path / "out"
+    many = {f"word{number}": f"Wort{number}" for number in range(300)}
+    with translator(terms={"dog": "Köter", **many}) as translate:
+        work = plan(str(tmp_path / "in.jsonl"), str(folder), translate)
+        manifest = run(work, LocalEngine(), translate, Silent())
+    assert ["Köter" in row["de"] for row in rows(folder)] == [True, False, False, True]
+    assert manifest["rows_without_terms"] == 0
+    with (
+        translator(terms={"dog": "Hund", **many}) as other,
+        pytest.raises(
+            SettingsError, match=r"was begun with options terms '301 with SHA-256 \w+', not '301 with SHA-256"
+        ),
+    ):
+        plan(str(tmp_path / "in.jsonl"), str(folder), other)
+
+
+def test_the_verb_counts_the_rows_whose_translation_lacks_a_term(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str]
+) -> None:
+    write_jsonl(tmp_path / "in.jsonl", DOGS)
+    (tmp_path / "terms.tsv").write_text("dog\tein sehr großer und sehr alter Hund\n", encoding="utf-8")
+    files = [str(tmp_path / name) for name in ("in.jsonl", "out")]
+    options = ["--beam-size", "1", "--max-output-tokens", "3", "--terms", str(tmp_path / "terms.tsv")]
+    assert main(["bulk", *files, "--model", str(BACKEND.model), *options]) == 0
+    assert "lingon: warning: the translations of 2 rows lack a term\n" in capfd.readouterr().err
 
 
 def test_a_limit_takes_the_first_rows(source: Path, tmp_path: Path, translate: Translate, done: Path) -> None:

@@ -19,6 +19,9 @@ SERVICES: dict[str, dict[str, Any]] = COMPOSE["services"]
 SERVERS = {name: service for name, service in SERVICES.items() if name.startswith("lingon-")}
 EXAMPLE = (DEPLOY / ".env.example").read_text(encoding="utf-8")
 
+ADDED = ("secure", "http", "stores")
+"""The files that are given after compose.yaml."""
+
 TOP_KEYS = {"name", "services", "networks", "volumes", "secrets", "configs", "include"}
 SERVICE_KEYS = {
     *("build", "cap_drop", "command", "deploy", "depends_on", "environment", "healthcheck", "image", "init", "logging"),
@@ -34,6 +37,11 @@ def by_default(value: str) -> str:
     return re.sub(r"\$\{\w+:-([^}]*)\}", r"\1", str(value))
 
 
+def added_to(name: str) -> list[dict[str, Any]]:
+    """The servers as one of the other files changes them."""
+    return list(read(DEPLOY / f"compose.{name}.yaml")["services"].values())
+
+
 def settings_of(names: set[str]) -> set[str]:
     ours = {name for name in names if name.startswith("LINGON_")} - {"LINGON_TAG"}
     return {name.removeprefix("LINGON_").lower() for name in ours}
@@ -46,8 +54,8 @@ def mentioned() -> dict[str, str]:
 
 def used() -> set[str]:
     """The variables that the files read as ${NAME} or pass on to a container."""
-    texts = TEXT + "".join((DEPLOY / f"compose.{name}.yaml").read_text(encoding="utf-8") for name in ("secure", "http"))
-    servers = [*SERVERS.values(), *read(DEPLOY / "compose.http.yaml")["services"].values()]
+    texts = TEXT + "".join((DEPLOY / f"compose.{name}.yaml").read_text(encoding="utf-8") for name in ADDED)
+    servers = [*SERVERS.values(), *added_to("http"), *added_to("stores")]
     environments = [service["environment"] for service in servers]
     passed_on = {name for environment in environments for name, value in environment.items() if value is None}
     return set(re.findall(r"\$\{(\w+)", texts)) | passed_on
@@ -138,7 +146,7 @@ def test_servers_get_settings_that_exist():
 
 def test_every_setting_can_be_set_or_is_fixed_in_the_image():
     inside = {"models", "host", "port", "metrics_host", "metrics_port", "device"}  # set in the image
-    added = [read(DEPLOY / f"compose.{name}.yaml")["services"]["lingon-cpu"] for name in ("secure", "http")]
+    added = [service for name in ADDED for service in added_to(name)]
     secured = settings_of({name for service in added for name in service["environment"]})
     for_tests = {"failpoints", "testing"}
     needs_a_collector = {"traces", "trust_traceparent"}
@@ -196,3 +204,15 @@ def test_with_the_http_apis_a_server_has_the_memory_of_documents_and_of_the_stor
     limits = [service["deploy"]["resources"]["limits"]["memory"] for service in (SERVERS["lingon-cpu"], http)]
     own, with_http = (int(by_default(limit).removesuffix("g")) << 30 for limit in limits)
     assert with_http - own >= DOCUMENT_PROCESSES * DOCUMENT_BYTES + MOST_BYTES
+
+
+def test_what_servers_keep_is_on_a_volume_that_belongs_to_their_user():
+    content = read(DEPLOY / "compose.stores.yaml")
+    assert set(content["services"]) == set(SERVERS)
+    image = (DEPLOY / "Dockerfile").read_text(encoding="utf-8")
+    for service in content["services"].values():
+        (mount,) = service["volumes"]
+        name, folder = mount.split(":")
+        assert name in content["volumes"]
+        assert service["environment"]["LINGON_DATA_DIR"] == folder
+        assert f"install --directory --mode=0700 --owner=10001 --group=10001 {folder} " in image

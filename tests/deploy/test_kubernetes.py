@@ -254,7 +254,7 @@ def test_the_component_envoy_names_the_ports_and_paths_of_its_configuration():
 def test_a_component_that_opens_a_server_to_others_asks_for_keys(name):
     """The pod does not start without the secret that holds them: its volume is not optional."""
     text = (FOLDER / "components" / name / "kustomization.yaml").read_text(encoding="utf-8")
-    if "LINGON_" not in text:  # it changes no setting of a server
+    if "LINGON_" not in text or name == "stores":  # it changes no setting of a server, or none that opens it
         return
     pod = patch_of(FOLDER / "components" / name)["spec"]["template"]["spec"]
     (container,) = pod["containers"]
@@ -276,3 +276,15 @@ def test_the_component_http_opens_one_port_everywhere():
     assert environment(container).items() >= {"LINGON_HTTP_HOST": "0.0.0.0", "LINGON_HTTP_PORT": "8080"}.items()
     assert yaml.safe_load(service["patch"])["spec"]["ports"][0]["targetPort"] == "http"
     assert yaml.safe_load(policy["patch"])[0]["value"] == {"port": "http"}
+
+
+def test_the_component_stores_keeps_data_on_a_volume_that_all_pods_share_and_may_write():
+    folder = FOLDER / "components" / "stores"
+    pod = patch_of(folder)["spec"]["template"]["spec"]
+    (container,) = pod["containers"]
+    (mount,), (volume,) = container["volumeMounts"], pod["volumes"]
+    claim = read(folder / "claim.yaml")
+    assert Path(environment(container)["LINGON_DATA_DIR"]).parent == Path(mount["mountPath"])
+    assert volume == {"name": mount["name"], "persistentVolumeClaim": {"claimName": claim["metadata"]["name"]}}
+    assert claim["spec"]["accessModes"] == ["ReadWriteMany"]
+    assert pod["securityContext"]["fsGroup"] == POD["spec"]["securityContext"]["runAsGroup"]

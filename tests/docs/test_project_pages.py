@@ -10,7 +10,7 @@ import subprocess
 import pytest
 import yaml
 
-from lingon.serving.auth.charges import DETECT
+from lingon.serving.auth.charges import DETECT, LOOK_UP
 from lingon.serving.engine.cost import DECODE, ENCODE, FORCE, RESTRICT, SAMPLE, SCORE
 from tests.support.pages import PAGES, TOP_PAGES
 from tests.support.repository import ROOT
@@ -76,7 +76,7 @@ def test_the_weights_of_a_quota_on_the_page_are_those_of_the_code():
     weights = [float(number) for number in re.findall(r"\d\.\d+", table)]
     sampled, aligned = ENCODE + DECODE + SAMPLE, ENCODE + SCORE
     restricted = [RESTRICT, RESTRICT + FORCE]
-    expected = [ENCODE, DECODE, sampled, *restricted, aligned, aligned, DECODE, ENCODE, SCORE, DETECT]
+    expected = [ENCODE, DECODE, sampled, *restricted, aligned, aligned, DECODE, ENCODE, SCORE, DETECT, LOOK_UP]
     assert weights == pytest.approx(expected)
 
 

@@ -237,6 +237,44 @@ def test_json_has_one_object_a_line(lingon: Command) -> None:
     assert bad["error"] == {"status": "INVALID_ARGUMENT", "reason": "TEXT_TOO_LONG", "message": "too many tokens"}
 
 
+def test_the_terms_of_a_file_and_the_names_of_glossaries_reach_the_server(
+    lingon: Command, service: FakeService, tmp_path: Path
+) -> None:
+    path = tmp_path / "terms.csv"
+    path.write_text("en,de\ndog,DOG\nhot,heiss\n", encoding="utf-8")
+    options = ["--terms", path, "--glossary", "shop", "--glossary", "law"]
+    code, printed, errors = lingon("translate", *options, text="a dog\na hot dog\n")
+    warning = "lingon: line 2: warning: 1 of 2 terms are missed: hot"
+    assert (code, printed, errors) == (0, "A DOG\nA HOT DOG\n", [warning])
+    (asked,) = service.requests
+    assert [(each.source, each.target) for each in asked.terms] == [("dog", "DOG"), ("hot", "heiss")]
+    assert list(asked.glossaries) == ["shop", "law"]
+
+
+def test_json_has_what_became_of_terms(lingon: Command, tmp_path: Path) -> None:
+    (tmp_path / "terms.tsv").write_text("dog\tDOG\n", encoding="utf-8")
+    code, printed, _ = lingon("translate", "--json", "--terms", tmp_path / "terms.tsv", "a dog")
+    outcome = {
+        "source": "dog",
+        "target": "DOG",
+        "glossary": "",
+        "source_span": [2, 5],
+        "target_span": [2, 5],
+        "means": "free",
+    }
+    assert (code, json.loads(printed)["terms"], json.loads(printed)["matches"]) == (0, [outcome], [])
+
+
+def test_a_bad_file_of_terms_is_named_with_the_entry_and_nothing_is_sent(
+    lingon: Command, service: FakeService, tmp_path: Path
+) -> None:
+    path = tmp_path / "terms.tsv"
+    path.write_text("dog\tHund\ncat\n", encoding="utf-8")
+    message = f'lingon: error: {path}: entry 2: "cat" has 1 column; it must have 2, a source and a target'
+    assert lingon("translate", "--terms", path, "a dog") == (1, "", [message])
+    assert service.requests == []
+
+
 def test_scores_tokens_and_word_alignment_are_columns(lingon: Command) -> None:
     columns = "OLD COW\t-0.5000\t▁OLD ▁COW\t0-0 1-1\n"
     assert lingon("translate", "--scores", "--tokens", "--alignment", "old cow") == (0, columns, [])

@@ -17,7 +17,7 @@ import pytest
 from google.rpc import code_pb2, error_details_pb2
 
 import lingon
-from lingon import AsyncClient, Client, Sampling, ServerError, StreamStart, TextDelta, TextDone
+from lingon import AsyncClient, Client, Sampling, ServerError, StreamStart, Term, TermList, TextDelta, TextDone
 from lingon.client.steps import Retry
 from lingon.errors import LingonError, SettingsError
 from lingon.translation.v1 import translation_pb2 as pb
@@ -63,6 +63,91 @@ def test_a_list_gives_a_list_with_the_error_of_a_bad_text_in_its_place(ask: Ask)
     with pytest.raises(ServerError, match="too many tokens"):
         _ = bad.text
     assert [(warning.code, warning.message) for warning in long.warnings] == [("split", "translated in parts")]
+
+
+def test_terms_reach_the_server_and_the_result_says_what_became_of_them(ask: Ask, service: FakeService) -> None:
+    result = ask("translate", "a hot dog", terms={"dog": "DOG", "hot": "heiss", "cat": "Katze"}, glossaries=["shop"])
+    assert [(term.source_span, term.target_span, term.means) for term in result.terms] == [
+        ((2, 5), None, "missed"),
+        ((6, 9), (6, 9), "free"),
+    ]
+    assert [(each.code, each.message) for each in result.warnings] == [
+        ("term_missed", "1 of 2 terms are missed: hot"),
+    ]
+    (asked,) = service.requests
+    assert (len(asked.terms), list(asked.glossaries)) == (3, ["shop"])
+
+
+def test_the_result_of_a_document_has_the_texts_whose_translation_lacks_a_term(ask: Ask) -> None:
+    content = b"# The dog\n\nA hot dog is here.\n"
+    result = ask("translate_document", "a.md", content, target="de", terms={"dog": "DOG", "hot": "heiss"})
+    assert (result.content, result.without_terms) == (content.upper(), ("A hot dog is here.",))
+
+
+MANY = TermList(Term(f"w{number}", f"W{number}") for number in range(1000))
+
+
+def test_of_many_terms_each_request_has_those_of_its_texts(ask: Ask, service: FakeService) -> None:
+    texts = ["w3 and w999", "w3 W44 x", "none", "w1 w2", "w5"]
+    results = ask("translate", texts, terms=MANY)
+    assert [[term.target for term in result.terms] for result in results] == [
+        ["W3", "W999"],
+        ["W3", "W44"],
+        [],
+        ["W1", "W2"],
+        ["W5"],
+    ]
+    sent = [[term.source for term in each.terms] for each in service.requests]
+    assert sent == [["w1", "w2", "w3", "w44", "w999"], ["w5"]]  # four texts in a request
+
+
+@pytest.mark.parametrize("call", ["translate", "translate_stream"])
+def test_texts_with_more_terms_than_a_request_may_have_are_sent_in_several(
+    call: str, ask: Ask, service: FakeService
+) -> None:
+    texts = [" ".join(f"w{number}" for number in range(first, first + 150)) for first in (0, 150, 300)]
+    answers = ask(call, texts, terms=MANY)
+    results = answers if call == "translate" else [each.result for each in answers if isinstance(each, TextDone)]
+    assert [len(result.terms) for result in results] == [150] * 3
+    assert [len(each.terms) for each in service.requests] == [150] * 3
+
+
+def test_a_text_with_more_terms_than_a_request_may_have_is_sent_in_halves(ask: Ask, service: FakeService) -> None:
+    text = " ".join(f"The word w{number} is here." for number in range(300))
+    result = ask("translate", text, terms=MANY)
+    assert (result.text, len(result.terms)) == (text.upper(), 300)
+    assert [text[slice(*term.source_span)].upper() for term in result.terms] == [
+        result.text[slice(*term.target_span)] for term in result.terms
+    ]
+    sent = [len(each.terms) for each in service.requests]
+    assert (sum(sent), max(sent) <= 200) == (300, True)
+
+
+def test_one_sentence_with_more_terms_than_a_request_may_have_is_refused_with_the_bound(ask: Ask) -> None:
+    with pytest.raises(ServerError, match=r"the texts have 300 of them, and a request 200 at most; split the text"):
+        ask("translate", " ".join(f"w{number}" for number in range(300)), terms=MANY)
+
+
+@pytest.mark.parametrize(
+    ("terms", "message"),
+    [
+        ("dog", "terms must be a list of lingon.Term, or a dict, got str"),
+        (5, "terms must be a list of lingon.Term, or a dict, got int"),
+        (["dog"], "terms[0] must be a lingon.Term, got str"),
+        ({"dog": 5}, "terms: a target must be a str, got int"),
+        ({"dog": "x" * 257}, f'terms: entry 1: its target "{"x" * 64}..." has 257 characters; at most 256'),
+        (
+            [Term("dog", "a"), Term("Dog", "b")],
+            'terms: entries 1 and 2: contradict each other: "Dog" is "a" in the one and "b" in the other',
+        ),
+    ],
+)
+def test_wrong_terms_are_refused_before_anything_is_sent(
+    terms: Any, message: str, ask: Ask, service: FakeService
+) -> None:
+    with pytest.raises(SettingsError) as raised:
+        ask("translate", "a dog", terms=terms)
+    assert (str(raised.value), service.requests) == (message, [])
 
 
 def test_one_bad_text_alone_raises(ask: Ask) -> None:

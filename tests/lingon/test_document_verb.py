@@ -51,6 +51,15 @@ async def test_a_text_that_is_not_translated_stays_as_it_is_and_is_named(
     assert files_of((tmp_path / "b.docx").read_bytes()) == files_of(content)
 
 
+def test_the_texts_of_a_document_get_its_terms_and_one_without_a_term_is_named(lingon: Command, tmp_path: Path):
+    source, output, terms = tmp_path / "a.md", tmp_path / "b.md", tmp_path / "terms.tsv"
+    source.write_text("# The dog\n\nA hot dog is here.\n", encoding="utf-8")
+    terms.write_text("dog\tDOG\nhot\theiss\n", encoding="utf-8")
+    code, _, errors = lingon("translate", "--input", source, "--output", output, "--terms", terms)
+    assert (code, errors) == (0, ["lingon: text 2: warning: 1 of 2 terms are missed: hot"])
+    assert output.read_text(encoding="utf-8") == "# THE DOG\n\nA HOT DOG IS HERE.\n"
+
+
 def test_each_text_of_a_document_is_drawn_with_a_seed_of_its_own(lingon: Command, tmp_path: Path):
     """Two requests with one seed would draw the same numbers."""
     source, output = tmp_path / "a.md", tmp_path / "b.md"

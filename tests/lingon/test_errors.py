@@ -40,6 +40,13 @@ TABLE = {
     "ModelTooLarge": "FAILED_PRECONDITION",
     "ModelMemoryFull": "RESOURCE_EXHAUSTED",
     "ModelNotLoadable": "UNAVAILABLE",
+    "NotStored": "NOT_FOUND",
+    "AlreadyStored": "ALREADY_EXISTS",
+    "StoredVersionChanged": "ABORTED",
+    "StoreFull": "RESOURCE_EXHAUSTED",
+    "DiskFull": "RESOURCE_EXHAUSTED",
+    "StoreBusy": "UNAVAILABLE",
+    "StoredDamaged": "DATA_LOSS",
     "Degenerate": "FAILED_PRECONDITION",
     "EngineFault": "INTERNAL",
 }
@@ -54,6 +61,7 @@ MORE = {
     "retry_after": 0.5,
     "field": "texts[0]",
     "resource": "en-fr",
+    "kind": "glossary",
 }
 
 

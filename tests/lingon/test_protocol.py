@@ -20,9 +20,9 @@ from lingon import AsyncClient, Client, NormalisedText, ServerError
 from lingon.cli.main import main
 from lingon.client.large_texts import joined
 from lingon.client.messages import MAX_BYTES, cut, prefixes_of, score_request, text_results, translate_request
-from lingon.client.options import Sampling
+from lingon.client.options import MemoryOptions, Sampling, TranslateOptions
 from lingon.client.protocol import ClientProtocol
-from lingon.client.results import TextResult, TextWarning
+from lingon.client.results import MemoryMatch, TermOutcome, TextResult, TextWarning, Translation
 from lingon.client.steps import (
     HEALTH_STATES,
     LIST_MODELS,
@@ -34,6 +34,7 @@ from lingon.client.steps import (
     Sleep,
 )
 from lingon.errors import SettingsError
+from lingon.terms.term import Term
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import running
 
@@ -273,6 +274,51 @@ def test_the_request_of_one_text_is_written_once() -> None:
     step = next(ClientProtocol().translate("hello", options))
     assert isinstance(step, Send)
     assert options["keep"].reads == 1
+
+
+def test_terms_glossaries_and_memories_are_in_the_request() -> None:
+    memory = MemoryOptions(memories=["m"], min_score=80, max_matches=3, always_translate=True, use_fuzzy=True)
+    terms = [Term("a", "b", ("c",), exact=True, forbid=("d",), stems=True)]
+    options = TranslateOptions(terms=terms, glossaries=["g", "h"], memory=memory)
+    for kind in (pb.TranslateRequest, pb.TranslateStreamRequest):
+        request = translate_request(kind, ["hello"], [], options)
+        assert [Term.of(each) for each in request.terms] == terms
+        assert request.glossaries == ["g", "h"]
+        assert request.memory == pb.MemoryOptions(
+            memories=["m"], min_score=80, max_matches=3, always_translate=True, use_fuzzy=True
+        )
+    assert not translate_request(pb.TranslateRequest, ["hello"], [], {}).HasField("memory")
+
+
+def test_what_became_of_terms_and_the_matches_of_memories_are_read() -> None:
+    span = pb.Span(begin=1, end=3)
+    terms = [
+        pb.TermOutcome(source="a", target="b", glossary="g", source_span=span, means=pb.TERM_MEANS_MISSED),
+        pb.TermOutcome(source="a", target="b", source_span=span, target_span=span, means=pb.TERM_MEANS_REPAIRED),
+    ]
+    matches = [pb.MemoryMatch(memory="m", source="s", target="t", score=88, source_span=span, used=True, origin="o")]
+    reply = pb.TextResult(hypotheses=[pb.Hypothesis(text="b")], terms=terms, matches=matches)
+    (result,) = text_results(pb.TranslateResponse(results=[reply]))
+    assert result.terms == (
+        TermOutcome("a", "b", "g", (1, 3), None, "missed"),
+        TermOutcome("a", "b", "", (1, 3), (1, 3), "repaired"),
+    )
+    assert result.matches == (MemoryMatch("m", "s", "t", 88, (1, 3), used=True, origin="o"),)
+
+
+def test_the_terms_of_a_text_in_halves_have_their_places_in_the_whole() -> None:
+    def half(text: str, means: str, target: tuple[int, int] | None) -> TextResult:
+        found = () if not means else (TermOutcome("a", "b", "", (0, 1), target, means),)
+        missed = (TextWarning("term_missed", f"1 of 1 terms are missed: {text}"),) if means == "missed" else ()
+        match = MemoryMatch("m", "s", "t", 100, (0, 2), used=False, origin="")
+        return TextResult((Translation(text, 0.0, "end"),), terms=found, matches=(match,), warnings=missed)
+
+    result = joined(("a. ", "a."), (half("B. ", "missed", None), half("Xb.", "free", (1, 2))))
+    assert [(each.source_span, each.target_span) for each in result.terms] == [((0, 1), None), ((3, 4), (4, 5))]
+    assert [each.source_span for each in result.matches] == [(0, 2), (3, 5)]
+    assert result.warnings == (TextWarning("term_missed", "1 of 2 terms are missed: B. "),)
+    both = joined(("a. ", "a."), (half("b", "missed", None), half("c", "missed", None)))
+    assert both.warnings == (TextWarning("term_missed", "2 of 2 terms are missed: b, c"),)
 
 
 WORDS = ["Tom lives in Boston.", "It is raining today.", "She likes the old sea.", "What is it?", "Ja."]

@@ -19,6 +19,8 @@ from google.protobuf.message import Message
 from google.rpc import code_pb2, error_details_pb2, status_pb2
 from grpc_health.v1 import health, health_pb2, health_pb2_grpc
 
+from lingon.terms.matcher import Found, Matcher
+from lingon.terms.term import Term
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc
 from tests.support.repository import ROOT
@@ -145,12 +147,35 @@ def translated(text: str, request: Any, position: int) -> pb.TextResult:
         for rank in range(max(options.num_hypotheses, 1))
     ]
     warnings = [pb.Warning(code=pb.WARNING_CODE_SPLIT, message="translated in parts")] if "long" in text else []
+    outcomes = [term_outcome(found, hypotheses[0].text) for found in matcher_of(request).find(text)]
+    if missed := [each.source for each in outcomes if each.means == pb.TERM_MEANS_MISSED]:
+        message = f"{len(missed)} of {len(outcomes)} terms are missed: {', '.join(missed)}"
+        warnings.append(pb.Warning(code=pb.WARNING_CODE_TERM_MISSED, message=message))
     return pb.TextResult(
         hypotheses=hypotheses,
         warnings=warnings,
+        terms=outcomes,
         usage=pb.Usage(source_tokens=3, target_tokens=4),
         normalised_text=text if options.return_alignment else "",
     )
+
+
+def matcher_of(request: Any) -> Matcher:
+    return Matcher([Term.of(each) for each in request.terms], "en")
+
+
+def term_outcome(found: Found, translation: str) -> pb.TermOutcome:
+    """A target is in a translation if its source is written so in capitals."""
+    begin = translation.find(found.term.target)
+    outcome = pb.TermOutcome(
+        source=found.term.source,
+        target=found.term.target,
+        source_span=pb.Span(begin=found.begin, end=found.end),
+        means=pb.TERM_MEANS_MISSED if begin < 0 else pb.TERM_MEANS_FREE,
+    )
+    if begin >= 0:
+        outcome.target_span.CopyFrom(pb.Span(begin=begin, end=begin + len(found.term.target)))
+    return outcome
 
 
 def scored(pair: pb.ScorePair, request: pb.ScoreRequest) -> pb.ScoreResult:

@@ -50,7 +50,9 @@ class _TermCaseEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TermCase.Val
     """As TERM_CASE_SMART."""
     TERM_CASE_SMART: _TermCase.ValueType  # 1
     """The source is found in any case. A source in capitals gets its target in capitals, one that begins with a capital
-    letter a target that does; otherwise the target is as written. Any case of the target satisfies the term.
+    letter a target that does; otherwise, and where the source is found just as the term has it, the target is as
+    written. The capital with which a sentence begins is that of the sentence: the target has it if the translation
+    begins with the target. Any case of the target satisfies the term.
     """
     TERM_CASE_EXACT: _TermCase.ValueType  # 2
     """The source is found as it is written, and its target is as written."""
@@ -62,7 +64,9 @@ TERM_CASE_UNSPECIFIED: TermCase.ValueType  # 0
 """As TERM_CASE_SMART."""
 TERM_CASE_SMART: TermCase.ValueType  # 1
 """The source is found in any case. A source in capitals gets its target in capitals, one that begins with a capital
-letter a target that does; otherwise the target is as written. Any case of the target satisfies the term.
+letter a target that does; otherwise, and where the source is found just as the term has it, the target is as
+written. The capital with which a sentence begins is that of the sentence: the target has it if the translation
+begins with the target. Any case of the target satisfies the term.
 """
 TERM_CASE_EXACT: TermCase.ValueType  # 2
 """The source is found as it is written, and its target is as written."""
@@ -81,7 +85,9 @@ class _TermMeansEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_TermMeans.V
     TERM_MEANS_FREE: _TermMeans.ValueType  # 2
     """The model wrote it without being told."""
     TERM_MEANS_REPAIRED: _TermMeans.ValueType  # 3
-    """The sentence was decoded again from a begin that ends with the term."""
+    """The term took the place of the words that the model aligned to its source. The rest of the sentence stayed, or was
+    decoded again after the term.
+    """
     TERM_MEANS_CONSTRAINED: _TermMeans.ValueType  # 4
     """The sentence was decoded again with the term as a constraint of the search."""
     TERM_MEANS_TRAINED: _TermMeans.ValueType  # 5
@@ -99,7 +105,9 @@ TERM_MEANS_MISSED: TermMeans.ValueType  # 1
 TERM_MEANS_FREE: TermMeans.ValueType  # 2
 """The model wrote it without being told."""
 TERM_MEANS_REPAIRED: TermMeans.ValueType  # 3
-"""The sentence was decoded again from a begin that ends with the term."""
+"""The term took the place of the words that the model aligned to its source. The rest of the sentence stayed, or was
+decoded again after the term.
+"""
 TERM_MEANS_CONSTRAINED: TermMeans.ValueType  # 4
 """The sentence was decoded again with the term as a constraint of the search."""
 TERM_MEANS_TRAINED: TermMeans.ValueType  # 5
@@ -630,7 +638,10 @@ class TranslateRequest(_message.Message):
     @_builtins.property
     def terms(self) -> _containers.RepeatedCompositeFieldContainer[Global___Term]:
         """Terms of this request, at most 200; see Term. Where one of them and one of a glossary are at the same place of a
-        text, the one of the request is taken.
+        text, the one of the request is taken. Terms and glossaries are INVALID_ARGUMENT with forced_words, alternatives,
+        prefix_bias, coverage_penalty and texts in pieces, and UNIMPLEMENTED for a pair of languages that is translated
+        through a pivot. A sentence with a term that is not kept as it is counts twice in the bounds of `texts`, because it
+        may be decoded again.
         """
 
     @_builtins.property
@@ -745,8 +756,10 @@ class Term(_message.Message):
     strings that are kept, see TextOptions.protect, nor in elements that are left as they are.
 
     A sentence is first translated as without terms. If that has the term, it stays as it is, to the byte. If it does not,
-    the sentence is decoded again from the words that are aligned to the term, with the term forced there; then with the
-    term as a constraint of the search. The reply says for each term how it came into the translation.
+    the term takes the place of the words that are aligned to it, with the form of the article that the model finds the
+    likeliest. If that makes the rest of the sentence unlikely, it is decoded again after the term. If there is no such
+    place, the sentence is decoded with the term as a constraint of the search. The reply says for each term how it came
+    into the translation. With several hypotheses, a sentence that was changed for a term has one translation.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -861,11 +874,14 @@ class MemoryOptions(_message.Message):
     """Largest number of matches for a sentence in the reply, at most 20. Default 1."""
     always_translate: _builtins.bool
     """Translate also where a sentence has an exact match, so that matches are only shown. Default: its translation is
-    taken from the memory.
+    taken from the memory. It is only shown too if its source has another case, if it lacks a term, a string to keep or
+    a placeholder, and with options that draw or restrict translations. A text of several sentences is first looked up
+    whole; a sentence with tags in it is not looked up.
     """
     use_fuzzy: _builtins.bool
-    """Let a fuzzy match guide the translation: what it has in common with the sentence is translated as the memory has it.
-    Default: fuzzy matches are only shown.
+    """Let the best fuzzy match guide the translation of a sentence without strings to keep and terms: the begin that both
+    have in common is translated as the memory has it, if the model finds the whole about as likely as its own
+    translation. Default: fuzzy matches are only shown.
     """
     @_builtins.property
     def memories(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
@@ -1506,8 +1522,8 @@ class Hypothesis(_message.Message):
     MISSING_WORDS_FIELD_NUMBER: _builtins.int
     text: _builtins.str
     """The translation. The n-th hypothesis of a text consists of the n-th ones of its sentences; hypotheses are sorted by
-    their scores, but for alternatives. A sentence with strings that are kept, or in capitals, has one translation;
-    sampling draws more.
+    their scores, but for alternatives. A sentence with strings that are kept, in capitals, or changed for a term, has
+    one translation; sampling draws more.
     """
     score: _builtins.float
     """log-probability / length^length_penalty, natural logarithm, without the target prefix; with coverage_penalty plus

@@ -5,7 +5,8 @@ from __future__ import annotations
 import pytest
 
 from lingon.documents import UnreadableDocument, read_document
-from lingon.documents.xml_tree import FED_BYTES, MOST_ADDRESS, MOST_TAG_BYTES, attributes_of, read_tree
+from lingon.documents.xml_tree import FED_BYTES, MOST_TAG_BYTES, attributes_of, read_tree
+from lingon.xml_parser import MOST_ADDRESS
 from tests.support.documents import docx, odt, run
 
 PARAGRAPH = "<text:p>Tom  and\n   <text:span>I</text:span> &amp; you.</text:p>\n"

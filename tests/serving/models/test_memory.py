@@ -20,6 +20,7 @@ from lingon.serving.models import memory
 from lingon.serving.models.memory import MIB, MemoryNeed, memory_need, release_memory, report_memory
 from lingon.serving.observability.metrics import Metrics
 from lingon.serving.runtime.device import CPU, CUDA
+from lingon.serving.settings import GLOSSARY_BYTES
 from lingon.serving.translation.translator import Translator
 from tests.support.echo_engine import EchoRunner, running
 from tests.support.reload_harness import running_with_admin_port
@@ -29,6 +30,7 @@ from tests.support.timing import eventually
 RESIDENT = """
 import threading
 from pathlib import Path
+from lingon.serving.settings import GLOSSARY_BYTES
 from lingon.serving.models.memory import limit_malloc_caches, release_memory
 
 def resident():
@@ -87,6 +89,7 @@ def test_release_memory_frees_objects_in_reference_cycles():
 
 ARENAS = """
 import ctypes, threading
+from lingon.serving.settings import GLOSSARY_BYTES
 from lingon.serving.models.memory import limit_malloc_caches
 
 limit_malloc_caches()
@@ -198,6 +201,11 @@ def test_bodies_connections_and_documents_of_http_are_a_part_of_the_need_of_a_se
 def translator_on(provider: str) -> Translator:
     engine = Engine(EchoRunner(), EngineLimits(max_rows=8))
     return Translator(shipped_bundle(), engine, EngineLimits(), provider=provider, graph_bytes=5 * MIB)
+
+
+def test_glossaries_that_are_kept_count():
+    without, kept = (memory_need([], max_message_bytes=MIB, keeps_glossaries=each) for each in (False, True))
+    assert kept.requests - without.requests == GLOSSARY_BYTES
 
 
 def test_a_model_on_a_card_needs_its_memory_and_not_that_of_the_process():

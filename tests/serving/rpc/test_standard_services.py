@@ -16,6 +16,8 @@ SERVED = {
     "grpc.health.v1.Health",
     "grpc.reflection.v1.ServerReflection",
     "grpc.reflection.v1alpha.ServerReflection",
+    "lingon.translation.v1.GlossaryService",
+    "lingon.translation.v1.MemoryService",
     "lingon.translation.v1.TranslationService",
 }
 

@@ -1,0 +1,228 @@
+"""Translation memories in files, for the verbs that translate: texts that one has are not sent to the model."""
+
+from __future__ import annotations
+
+import html
+import importlib
+import json
+import threading
+import time
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from contextlib import ExitStack, contextmanager
+from hashlib import blake2b
+from itertools import chain
+from pathlib import Path
+from tempfile import TemporaryFile
+from typing import IO, Any, Protocol, Unpack
+
+from lingon.cli.backend import BackendOptions, ListTranslator, open_translator
+from lingon.cli.options import MemoryFiles
+from lingon.client.calls import TextSequence
+from lingon.client.options import ScoreOptions, TranslateOptions
+from lingon.client.results import ScoreResult, TextResult, TextWarning, Translation
+from lingon.errors import SettingsError
+from lingon.extras import name_missing_extra
+from lingon.memories.files import XML_SUFFIXES, read_segments, suffix_of, write_segments
+from lingon.memories.segment import MOST_TEXT, Segment
+from lingon.segments.term_steps import SentenceTerms
+from lingon.source_language import AUTO
+from lingon.terms.term_list import TermList
+from lingon.text import normalise
+
+FROM_MEMORY = "from_memory"
+SUSPECT = frozenset(
+    ["empty", "repetition", "copy", "wrong_language", "length_ratio", "length", "numbers", "unreadable"]
+)
+"""The warnings about a translation that no memory should have."""
+
+
+NO_MEMORY = MemoryFiles()
+
+
+class LocalMemory(Protocol):
+    """See `lingon.memories.local`."""
+
+    digest: str
+
+    def exact(self, text: str) -> Segment | None:
+        """Return the segment of this text, in the same case, or None."""
+
+
+@contextmanager
+def open_with_memory(
+    backend: BackendOptions, options: MemoryFiles, request: TranslateOptions
+) -> Iterator[ListTranslator]:
+    """Give a translator that asks a memory first, and writes new pairs to one when the block ends without an error.
+
+    request: tells the languages, else the only model of the translator does
+    """
+    with ExitStack() as stack:
+        translator = stack.enter_context(open_translator(backend))
+        if options == NO_MEMORY:
+            yield translator
+            return
+        languages = languages_of(translator, options, request)
+        memory = None
+        if options.memory:
+            memory = open_memory(stack.enter_context(memory_folder(options.memory, languages)))
+        pairs = None
+        if options.write_memory:
+            pairs = NewPairs(stack.enter_context(TemporaryFile("w+", encoding="utf-8", newline="\n")))
+        yield MemoryTranslator(translator, memory, pairs)
+        if options.write_memory is not None and pairs is not None and pairs.count:
+            add_pairs(options.write_memory, pairs.segments(), languages)
+
+
+@contextmanager
+def memory_folder(path: Path, languages: tuple[str, str]) -> Iterator[Path]:
+    """Give a temporary folder with the memory of a file. Raises CorpusError for a bad file.
+
+    languages: source and target, see `languages_of`
+    """
+    with name_missing_extra("--memory", ["serve"]):
+        local = importlib.import_module("lingon.memories.local")
+    with local.folder_of(path, *languages) as folder:
+        yield folder
+
+
+def open_memory(folder: Path) -> LocalMemory:
+    """Return the memory of a folder that `memory_folder` gave, in any process."""
+    memory: LocalMemory = importlib.import_module("lingon.memories.local").open_folder(folder)
+    return memory
+
+
+def add_pairs(path: Path, pairs: Iterable[Segment], languages: tuple[str, str]) -> None:
+    """Write segments to a file, after those that it has. It is replaced when all are written."""
+    known = read_segments(path, *languages) if path.exists() else ()
+    write_segments(path, chain(known, pairs), *languages)
+
+
+def languages_of(translator: ListTranslator, options: MemoryFiles, request: TranslateOptions) -> tuple[str, str]:
+    """Return the source and the target language, which a file with languages needs. A table has none.
+
+    request: tells the languages, else the only model of the translator does
+    """
+    source, target = request.get("source") or "", request.get("target") or ""
+    source = "" if source == AUTO else source
+    wanted = request.get("model") or ""
+    if not (source and target):
+        models = [each for each in translator.list_models() if wanted in ("", each.name, f"{each.name}/{each.version}")]
+        pairs = {(each.source_language, each.target_language) for each in models if not each.source_languages}
+        if len(pairs) == 1 == len({each.name for each in models}):
+            ((first, second),) = pairs
+            source, target = source or first, target or second
+    files = [path for path in (options.memory, options.write_memory) if path is not None]
+    named = next((path for path in files if suffix_of(path.name) in XML_SUFFIXES), None)
+    if named is not None and not (source and target):
+        raise SettingsError(f"{named.name} has texts of several languages: give --source and --target")
+    return source, target
+
+
+class NewPairs:
+    """The pairs that were translated, in a file: a run may have millions."""
+
+    def __init__(self, file: IO[str]) -> None:
+        """file: empty, to write and to read."""
+        self._file = file
+        self._seen: set[bytes] = set()
+        self._lock = threading.Lock()  # several requests are in flight
+        self.count = 0
+
+    def add(self, source: str, target: str, origin: str) -> None:
+        """Add a pair, once for each source."""
+        key = blake2b(source.encode("utf-8", "surrogatepass"), digest_size=16).digest()
+        with self._lock:
+            if key not in self._seen:
+                self._seen.add(key)
+                self.count += 1
+                self._file.write(json.dumps([source, target, origin, time.time_ns() // 1_000_000]) + "\n")
+
+    def segments(self) -> Iterator[Segment]:
+        """Yield the pairs as segments."""
+        self._file.seek(0)
+        for line in self._file:
+            source, target, origin, changed = json.loads(line)
+            yield Segment(source, target, origin=origin, changed=changed)
+
+
+class MemoryTranslator:
+    """A translator that asks a memory first. pairs: is given what the model translates."""
+
+    def __init__(self, translator: ListTranslator, memory: LocalMemory | None, pairs: NewPairs | None) -> None:
+        self._translator, self._memory, self._pairs = translator, memory, pairs
+        self.find_source, self.list_models = translator.find_source, translator.list_models
+        self.close = translator.close
+
+    def translate(self, texts: TextSequence, **options: Unpack[TranslateOptions]) -> list[TextResult]:
+        """See Client. A text that the memory has is not sent."""
+        texts = list(texts)
+        found = [self._known(text, options) for text in texts]
+        asked = [text for text, known in zip(texts, found, strict=True) if known is None]
+        rest = iter(self._translator.translate(asked, **options) if asked else ())
+        results = [next(rest) if known is None else known for known in found]
+        if self._pairs is not None:
+            for text, result, known in zip(texts, results, found, strict=True):
+                if known is None and (pair := _pair(text, result, options)) is not None:
+                    self._pairs.add(*pair, f"MT! {result.model}/{result.version}")
+        return results
+
+    def _known(self, text: str, options: TranslateOptions) -> TextResult | None:
+        """Return the result of a text that the memory has, or None."""
+        plain = plain_text(text, options)
+        if self._memory is None or plain is None or _is_guided(options):
+            return None
+        segment = self._memory.exact(plain)
+        if segment is None or _misses_terms(segment, options):
+            return None
+        target = html.escape(segment.target, quote=False) if _is_markup(options) else segment.target
+        stripped = text.strip()
+        begin = text.index(stripped)
+        whole = text[:begin] + target.strip() + text[begin + len(stripped) :]
+        warning = TextWarning(FROM_MEMORY, "the translation is from a translation memory")
+        return TextResult(translations=(Translation(whole, 0.0, "end"),), warnings=(warning,))
+
+    def score(self, pairs: Sequence[tuple[str, str]], **options: Unpack[ScoreOptions]) -> list[ScoreResult]:
+        """See Client."""
+        return self._translator.score(pairs, **options)
+
+
+def _misses_terms(segment: Segment, options: TranslateOptions) -> bool:
+    """Return whether a translation lacks a term of the options. Those of glossaries are known to the server only."""
+    if options.get("glossaries"):
+        return True
+    wanted = TermList.of(options.get("terms") or ()).for_texts([segment.source], options.get("source") or "")
+    if not wanted:
+        return False
+    terms = SentenceTerms.of(wanted, options.get("source") or "", options.get("target") or "")
+    return bool(terms.check(segment.target, terms.wanted(segment.source)).missed)
+
+
+def _is_guided(options: TranslateOptions) -> bool:
+    """Return whether options ask for another translation than that of a memory."""
+    names = ("target_prefix", "alternatives", "forbidden_words", "forced_words")
+    return options.get("format") == "pieces" or any(options.get(name) for name in names)
+
+
+def _is_markup(options: Mapping[str, Any]) -> bool:
+    return options.get("format") in ("html", "xml")
+
+
+def plain_text(text: str, options: Mapping[str, Any]) -> str | None:
+    """Return a text without markup, or None for one with tags."""
+    if not _is_markup(options):
+        return text
+    return None if "<" in text else html.unescape(text)
+
+
+def _pair(text: str, result: TextResult, options: TranslateOptions) -> tuple[str, str] | None:
+    """Return a text without markup and its translation, or None for what no memory should have."""
+    if result.error is not None or not result.translations or _is_guided(options):
+        return None
+    if any(warning.code in SUSPECT for warning in result.warnings):
+        return None
+    plain, translation = plain_text(text, options), plain_text(result.text, options)
+    if plain is None or translation is None:
+        return None
+    source, target = plain.strip(), translation.strip()
+    fits = normalise(source) and normalise(target) and max(len(source), len(target)) <= MOST_TEXT
+    return (source, target) if fits else None

@@ -1,0 +1,523 @@
+"""Terms in the translation of a sentence, as a generator around the one that translates it. Pure, see `steps`.
+
+A translation that has the terms of its text stays as it is. In another one, each term that is missed is put in the
+place that the attention of the model aligns with its source. If the model finds the rest about as likely as before, it
+stays; otherwise the translation is decoded again from there. The last means is the constrained search. The means is
+that of Chatterjee et al. 2017, "Guiding Neural Machine Translation Decoding with External Knowledge", section 3, with
+the model's own probabilities as the judge of each change.
+"""
+
+from __future__ import annotations
+
+import re
+import sys
+from collections.abc import Collection, Generator, Iterator, Sequence
+from dataclasses import dataclass, replace
+from functools import lru_cache
+from typing import NamedTuple
+
+from lingon.segments.boundaries import Span
+from lingon.segments.determiners import other_forms
+from lingon.segments.sentence import (
+    Restored,
+    Score,
+    ScoredTarget,
+    SentenceAnswer,
+    SentenceOutput,
+    SentenceRequest,
+    SentenceSteps,
+    TermUse,
+    TranslateStep,
+    scores,
+    translations,
+)
+from lingon.terms.matcher import Matcher, in_case, stands
+from lingon.terms.term import Term
+from lingon.text import normalise
+from lingon.translation.v1 import translation_pb2 as pb
+
+MOST_DROP = 2.0  # nats of the words beside a term; a term that makes them less likely by more has them decoded again
+UNLIKELY = -6.0  # nats of the tokens of a term; a likelier one agrees with the determiner before it
+LEAST_SHARE = 0.1  # of the attention of a word; a term has no place if no word pays as much to its source
+OWN_SHARE = 0.5  # of the attention of a word; one that pays as much to the source of a term belongs to its place
+MOST_FORBIDDEN = 64  # words of one search, as in DecodingOptions
+
+_WORD = re.compile(
+    r"(?:[^\W\u0e00-\U0010ffff]|[\u10a0-\u10ff\u1100-\u11ff\u1200-\u137f\uac00-\ud7a3])+|\w"
+)  # a character alone in scripts without blanks between words
+_FIRST_WORD = re.compile(r"\w+['’]?\s*")
+
+
+@dataclass(frozen=True, slots=True)
+class SentenceTerms:
+    """The terms that a sentence has, each once. Their numbers are the positions in `terms`.
+
+    source_language, target_language: BCP-47
+    """
+
+    terms: tuple[Term, ...]
+    finder: Matcher
+    target_language: str
+
+    @classmethod
+    def of(cls, terms: Sequence[Term], source_language: str, target_language: str) -> SentenceTerms:
+        """Return the terms of a sentence; equal ones become one."""
+        different = tuple(dict.fromkeys(terms))
+        return cls(different, Matcher(different, source_language), target_language)
+
+    def wanted(self, text: str) -> list[WantedTerm]:
+        """Return the terms that are in a text, in its order."""
+        found = []
+        for begin, end, term in self.finder.find(text):
+            if not (term.target or term.forbid):
+                continue  # a source that is left to the model
+            head = not any(map(str.isalnum, text[:begin]))
+            target = term.target if term.exact or not term.target else _cased(term, text[begin:end], head=head)
+            found.append(WantedTerm(self.terms.index(term), term, begin, end, normalise(target)))
+        return found
+
+    def check(self, text: str, wanted: Sequence[WantedTerm]) -> TermCheck:
+        """Return where a translation has the terms of its source: each at another place, the longest ones first."""
+        spans: list[Span | None] = [None] * len(wanted)
+        taken = list[Span]()
+        for number in sorted(range(len(wanted)), key=lambda number: -len(wanted[number].target)):
+            each = wanted[number]
+            free = (span for span in self._standing(text, each) if not _overlaps(span, taken))
+            if each.target and (span := next(free, None)) is not None:
+                spans[number] = span
+                taken.append(span)
+        wrong = tuple(tuple(self._forbidden(text, each.term, taken)) for each in wanted)
+        return TermCheck(tuple(spans), wrong, tuple(each.target != "" for each in wanted))
+
+    def _standing(self, text: str, wanted: WantedTerm) -> list[Span]:
+        """Return where the target or a variant of a term stands, the target first, from left to right."""
+        term, found = wanted.term, list[Span]()
+        for each in dict.fromkeys((term.target, *term.variants)):
+            found += _stands(text, each, term.exact, self.target_language)
+        return found
+
+    def _forbidden(self, text: str, term: Term, taken: Sequence[Span]) -> list[str]:
+        """Return the forbidden words that stand in a translation, but for those within the targets of terms."""
+        found = (
+            span for each in term.forbid for span in stands(text, each, exact=term.exact, language=self.target_language)
+        )
+        return [text[slice(*span)] for span in found if not _overlaps(span, taken)]
+
+
+@lru_cache(1024)
+def _stands(text: str, wanted: str, exact: bool, language: str) -> tuple[Span, ...]:
+    """Return where a target stands. A repair asks this several times of one text."""
+    return tuple(stands(text, wanted, exact=exact, language=language))
+
+
+class WantedTerm(NamedTuple):
+    """A term at a place of a text that the model reads.
+
+    number: see SentenceTerms; target: what is forced, with its case; empty if only words are forbidden
+    """
+
+    number: int
+    term: Term
+    begin: int
+    end: int
+    target: str
+
+
+class TermCheck(NamedTuple):
+    """Which of the wanted terms a translation has; all fields in their order.
+
+    spans: where; None for one that it lacks, or that has no target
+    wrong: the forbidden words that stand there, as they are written
+    asked: whether the term has a target
+    """
+
+    spans: tuple[Span | None, ...]
+    wrong: tuple[tuple[str, ...], ...]
+    asked: tuple[bool, ...]
+
+    @property
+    def missed(self) -> list[int]:
+        """The positions of the terms that the translation lacks, or has a wrong word for."""
+        return [number for number in range(len(self.spans)) if not self.has(number)]
+
+    @property
+    def lacking(self) -> list[int]:
+        """The positions of the terms whose target is not there."""
+        return [number for number, asked in enumerate(self.asked) if asked and self.spans[number] is None]
+
+    def has(self, number: int) -> bool:
+        """Return whether a term is satisfied."""
+        return not self.wrong[number] and (self.spans[number] is not None or not self.asked[number])
+
+
+def _cased(term: Term, found: str, *, head: bool) -> str:
+    """Return the target for a source as it was found.
+
+    A capital at the begin of a sentence is not one of the term; see `_in_place`.
+    """
+    if head and found[:1].isupper() and not found[1:].isupper():
+        found = term.source if term.source[:1].isupper() else found[0].lower() + found[1:]
+    return in_case(term, found)
+
+
+def _in_place(wanted: WantedTerm, before: str, replaced: str) -> str:
+    """Return the target of a term after a begin of a translation, whose first letter is that of a sentence.
+
+    replaced: what was there; a translation that began with a capital does so again
+    """
+    begins = not any(map(str.isalnum, before))
+    if wanted.term.exact or not (begins and replaced[:1].isupper()):
+        return wanted.target
+    return wanted.target[0].upper() + wanted.target[1:]
+
+
+def _overlaps(span: Span, others: Collection[Span]) -> bool:
+    return any(span[0] < end and begin < span[1] for begin, end in others)
+
+
+def with_terms(steps: SentenceSteps, terms: SentenceTerms, *, judges: bool = True) -> SentenceSteps:
+    """Translate a sentence by other steps, with the terms in each text that these have translated.
+
+    judges: whether the likeliest translation is wanted; False if translations are drawn at random or restricted, so
+        that only the search may write them
+    """
+    made: dict[SentenceOutput, _Made] = {}
+    answer: SentenceAnswer | None = None
+    while True:
+        try:
+            request = next(steps) if answer is None else steps.send(answer)
+        except StopIteration as done:
+            return _told(done.value, made)
+        answer = yield request
+        if isinstance(request, TranslateStep) and answer:
+            outputs = [each for each in answer if isinstance(each, str)]
+            answer = yield from _with_terms(request, outputs, terms, made, judges=judges)
+
+
+class _Made(NamedTuple):
+    """How an output was made: the output of the model that it is made of, and how the terms came into it."""
+
+    output: SentenceOutput
+    terms: tuple[TermUse, ...]
+
+
+def _told(restored: Restored, made: dict[SentenceOutput, _Made]) -> Restored:
+    """Return a translation with the outputs of the model instead of those with terms, and what became of the terms."""
+    known = [made.get(output) or _Made(output, ()) for output in restored.outputs]
+    return replace(
+        restored,
+        outputs=tuple(each.output for each in known),
+        terms=tuple(use for each in known for use in each.terms),
+    )
+
+
+def _with_terms(
+    request: TranslateStep,
+    outputs: Sequence[str],
+    terms: SentenceTerms,
+    made: dict[SentenceOutput, _Made],
+    *,
+    judges: bool,
+) -> Generator[SentenceRequest, SentenceAnswer, Sequence[str]]:
+    """Return the outputs of a request, the first one with all terms of its text, if it can be had."""
+    wanted = terms.wanted(request.text)
+    if not wanted:
+        return outputs
+    for output in outputs:
+        check = terms.check(output, wanted)
+        made[request, output] = _Made((request, output), _uses(wanted, check, {}))
+        if not check.missed:
+            return [output, *(each for each in outputs if each != output)]
+    repair = _Repair(request, wanted, terms, outputs[0], judges=judges)
+    yield from repair.run()
+    best = repair.best
+    if best.text == outputs[0]:
+        return outputs
+    made[request, best.text] = _Made(best.output, _uses(wanted, best.check, best.means))
+    return [best.text, *(each for each in outputs if each != best.text)]
+
+
+def _uses(
+    wanted: Sequence[WantedTerm], check: TermCheck, means: dict[int, pb.TermMeans.ValueType]
+) -> tuple[TermUse, ...]:
+    """Return how terms came into a translation; means: of those that the model did not write by itself."""
+    return tuple(
+        TermUse(each.number, means.get(place, pb.TERM_MEANS_FREE) if check.has(place) else pb.TERM_MEANS_MISSED)
+        for place, each in enumerate(wanted)
+    )
+
+
+class _Candidate(NamedTuple):
+    """A translation that may be taken.
+
+    output: the output of the model that it is made of; means: see `_uses`
+    """
+
+    text: str
+    output: SentenceOutput
+    check: TermCheck
+    means: dict[int, pb.TermMeans.ValueType]
+
+
+class _Placed(NamedTuple):
+    """A term and its place in a translation.
+
+    number: of the wanted term
+    span: of the words that it replaces, with the determiner before them
+    determiner: with the blank after it; empty without one
+    forms: other forms of it
+    target: as it is written there
+    """
+
+    number: int
+    span: Span
+    determiner: str
+    forms: tuple[str, ...]
+    target: str
+
+
+class _Draft(NamedTuple):
+    """A translation with terms in the places of words.
+
+    text: with the terms
+    spans: of each term, in order, with its determiner
+    terms: of each term without it
+    """
+
+    text: str
+    spans: tuple[Span, ...]
+    terms: tuple[Span, ...]
+
+    @classmethod
+    def of(cls, text: str, placed: Sequence[_Placed], determiners: Sequence[str]) -> _Draft:
+        """Return a translation with terms after these determiners; placed: in order, without overlap."""
+        parts, spans, terms, at, length = list[str](), list[Span](), list[Span](), 0, 0
+        for each, determiner in zip(placed, determiners, strict=True):
+            parts += [text[at : each.span[0]], determiner, each.target]
+            begin = length + each.span[0] - at
+            length = begin + len(determiner) + len(each.target)
+            spans.append((begin, length))
+            terms.append((begin + len(determiner), length))
+            at = each.span[1]
+        return cls("".join([*parts, text[at:]]), tuple(spans), tuple(terms))
+
+
+class _Repair:
+    """The repair of one output: see the top of this file. Each translation that is made is compared with the best."""
+
+    def __init__(
+        self, request: TranslateStep, wanted: Sequence[WantedTerm], terms: SentenceTerms, output: str, *, judges: bool
+    ) -> None:
+        self._judges = judges
+        self._request, self._wanted, self._terms = request, wanted, terms
+        self._forbidden = _forbidden_words(wanted)
+        self.best = _Candidate(output, (request, output), terms.check(output, wanted), {})
+        self._first_missed = self.best.check.missed
+
+    def run(self) -> Generator[SentenceRequest, SentenceAnswer, None]:
+        """Take the means in their order, until the best translation misses no term.
+
+        The constrained search is the last one. It has the terms, but often beside the words that they stand for.
+        """
+        if any(self.best.check.wrong):
+            yield from self._constrained(())
+        if self.best.check.lacking:
+            yield from self._by_places()
+        if self.best.check.missed:
+            targets = dict.fromkeys(each.target for each in self._wanted if each.target)
+            yield from self._constrained(tuple(targets))
+
+    def _constrained(self, forced: tuple[str, ...]) -> Generator[SentenceRequest, SentenceAnswer, None]:
+        """Decode again with forbidden and forced words."""
+        step = replace(self._request, forced=forced, forbidden=self._forbidden)
+        outputs = yield from translations(step)
+        means = dict.fromkeys(self._first_missed, pb.TERM_MEANS_CONSTRAINED)
+        for output in outputs:  # the likeliest first
+            self._offer(_Candidate(output, (step, output), self._check(output), means))
+
+    def _offer(self, made: _Candidate) -> None:
+        """Take a translation if it misses fewer terms than the best one."""
+        if len(made.check.missed) < len(self.best.check.missed):
+            self.best = made
+
+    def _check(self, text: str) -> TermCheck:
+        return self._terms.check(text, self._wanted)
+
+    def _by_places(self) -> Generator[SentenceRequest, SentenceAnswer, None]:
+        """Put the missed terms in their places, at most one round a term.
+
+        A round ends where the rest has become unlikely: it is decoded again, and terms that are missed in it have new
+        places.
+        """
+        text, output, means = self.best.text, self.best.output, dict(self.best.means)
+        found = yield from self._scored(text)
+        settled = len(self._request.prefix)  # characters at the begin that stay
+        for _ in self.best.check.lacking:
+            placed = self._places(text, found, settled) if found is not None else []
+            if not placed:
+                return
+            draft = yield from self._agreeing(text, placed)
+            scored = yield from self._scored(draft.text)
+            if found is None or scored is None:
+                return
+            means |= dict.fromkeys((each.number for each in placed), pb.TERM_MEANS_REPAIRED)
+            unlikely = next(_drops(found, placed, scored, draft), None) if self._judges else 0
+            if unlikely is None:
+                self._offer(_Candidate(draft.text, output, self._check(draft.text), means))
+                return
+            settled = draft.spans[unlikely][1]
+            step = replace(self._request, prefix=draft.text[:settled], forbidden=self._forbidden)
+            again = yield from self._continued(step, draft, scored)
+            if again is None and not self._judges:
+                return
+            text, found = again or (draft.text, scored)
+            output = (step, text) if again else output
+            self._offer(_Candidate(text, output, self._check(text), dict(means)))
+            if not self.best.check.lacking:
+                return
+
+    def _scored(self, text: str) -> Generator[SentenceRequest, SentenceAnswer, ScoredTarget | None]:
+        found = yield from scores(Score(self._request.text, (text,)))
+        return found[0] if found else None
+
+    def _agreeing(self, text: str, placed: Sequence[_Placed]) -> Generator[SentenceRequest, SentenceAnswer, _Draft]:
+        """Return the translation with the terms, each after the form of its determiner that is the likeliest with it.
+
+        A term that is likely after the determiner that is there keeps it.
+        """
+        chosen = [each.determiner for each in placed]
+        draft = _Draft.of(text, placed, chosen)
+        scored = yield from self._scored(draft.text) if any(each.forms for each in placed) else _nothing()
+        for place, each in enumerate(placed):
+            if scored is None or not each.forms or _within(scored, draft.terms[place]) > UNLIKELY:
+                continue
+            choices = [[*chosen[:place], form, *chosen[place + 1 :]] for form in (each.determiner, *each.forms)]
+            drafts = [_Draft.of(text, placed, choice) for choice in choices]
+            judged = yield from scores(Score(self._request.text, tuple(one.text for one in drafts)))
+            if judged:
+                best = max(range(len(drafts)), key=lambda number: sum(judged[number].log_probs))
+                chosen, draft = choices[best], drafts[best]
+        return draft
+
+    def _continued(
+        self, step: TranslateStep, draft: _Draft, scored: ScoredTarget
+    ) -> Generator[SentenceRequest, SentenceAnswer, tuple[str, ScoredTarget] | None]:
+        """Return the translation that the model continues after a term, or None if the draft is as likely."""
+        outputs = yield from translations(step)
+        output = next((each for each in outputs if each.startswith(step.prefix)), None)
+        if output is None or (output == draft.text and self._judges):
+            return None
+        found = yield from self._scored(output)
+        if found is None:
+            return None
+        missed = [len(self._check(each).missed) for each in (output, draft.text)]
+        if self._judges and (missed[0] > missed[1] or (missed[0] == missed[1] and found.score <= scored.score)):
+            return None
+        return output, found
+
+    def _places(self, text: str, scored: ScoredTarget, settled: int) -> list[_Placed]:
+        """Return the missed terms that have a place after what is settled, in the order of their places."""
+        if scored.attention is None:
+            return []
+        check, found = self._check(text), list[_Placed]()
+        taken = [span for span in check.spans if span is not None]
+        for number in check.lacking:
+            each = self._wanted[number]
+            span = _place(text, scored, (each.begin, each.end), settled, taken)
+            if span is not None:
+                taken.append(span)
+                found.append(self._placed(number, text, span, settled))
+        return sorted(found, key=lambda each: each.span)
+
+    def _placed(self, number: int, text: str, span: Span, settled: int) -> _Placed:
+        """Return a term in the place of some words; settled: see `_places`."""
+        language = self._terms.target_language
+        begin, end = _without_determiner(text, span, language)
+        target = _in_place(self._wanted[number], text[:begin], text[begin:end])
+        determiner = other_forms(text, begin, language)
+        if determiner is None or determiner[0][0] < settled:
+            return _Placed(number, (begin, end), "", (), target)
+        first = determiner[0][0]
+        return _Placed(number, (first, end), text[first:begin], tuple(determiner[1]), target)
+
+
+def _nothing() -> Generator[SentenceRequest, SentenceAnswer, None]:
+    """Ask for nothing."""
+    return
+    yield
+
+
+def _within(scored: ScoredTarget, span: Span) -> float:
+    """Return the log-probability of the tokens in a span."""
+    begin, end = span
+    return sum(
+        value
+        for (first, last), value in zip(scored.spans, scored.log_probs, strict=True)
+        if begin <= first and last <= end and first < last
+    )
+
+
+def _drops(before: ScoredTarget, placed: Sequence[_Placed], after: ScoredTarget, draft: _Draft) -> Iterator[int]:
+    """Yield the terms after which the words up to the next one are less likely than they were, by MOST_DROP."""
+    old, new = [each.span for each in placed], draft.spans
+    for place in range(len(placed)):
+        last = place + 1 == len(placed)
+        was = old[place][1], sys.maxsize if last else old[place + 1][0]
+        now = new[place][1], sys.maxsize if last else new[place + 1][0]
+        if _within(before, was) - _within(after, now) > MOST_DROP:
+            yield place
+
+
+def _place(text: str, scored: ScoredTarget, source: Span, settled: int, others: Sequence[Span]) -> Span | None:
+    """Return the words of a translation that look at a part of its source, or None if none looks there.
+
+    settled: characters at the begin that stay; others: spans that stay too, because other terms are there
+    """
+    assert scored.attention is not None
+    columns = [column for column, (begin, end) in enumerate(scored.sources) if begin < source[1] and source[0] < end]
+    words, shares = list[Span](), list[tuple[float, float]]()  # shares: of each word the sum and the mean of its tokens
+    for found in _WORD.finditer(text):
+        begin, end = found.span()
+        if begin < settled or _overlaps((begin, end), others):
+            words.append((begin, end))
+            shares.append((0.0, 0.0))
+            continue
+        own = [
+            sum(row[column] for column in columns)
+            for (first, last), row in zip(scored.spans, scored.attention, strict=False)
+            if first < end and begin < last
+        ]
+        words.append((begin, end))
+        shares.append((sum(own), sum(own) / len(own)) if own else (0.0, 0.0))
+    best = max(range(len(words)), key=lambda word: shares[word][0], default=-1)
+    if best < 0 or shares[best][1] < LEAST_SHARE:
+        return None
+    first = last = best
+    while first > 0 and shares[first - 1][1] >= OWN_SHARE:
+        first -= 1
+    while last + 1 < len(words) and shares[last + 1][1] >= OWN_SHARE:
+        last += 1
+    return words[first][0], words[last][1]
+
+
+def _without_determiner(text: str, place: Span, language: str) -> Span:
+    """Return a place without a determiner at its begin, which stays before the term, perhaps in another form."""
+    first = _FIRST_WORD.match(text, *place)
+    if first is None or first.end() == place[1] or other_forms(text, first.end(), language) is None:
+        return place
+    return first.end(), place[1]
+
+
+def _forbidden_words(wanted: Sequence[WantedTerm]) -> tuple[str, ...]:
+    """Return the words that no output may have: as they are written, and with the other case of their first letter.
+
+    A word that is in the target of a term is not among them, because the search would forbid that too.
+    """
+    targets = [text for each in wanted for text in (each.target, *each.term.variants) if text]
+    found = dict.fromkeys(
+        form
+        for each in wanted
+        for word in each.term.forbid
+        for form in ((word,) if each.term.exact else (word, word[0].swapcase() + word[1:]))
+    )
+    return tuple(word for word in found if not any(word in target for target in targets))[:MOST_FORBIDDEN]

@@ -1,0 +1,1 @@
+"""Glossaries and translation memories on disk, by owner. Imports `threads` of `serving`, and no models."""

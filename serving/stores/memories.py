@@ -1,0 +1,291 @@
+"""The translation memories of a server: stored by owner and name, listed, read, looked up, and removed."""
+
+from __future__ import annotations
+
+import shutil
+from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from dataclasses import replace
+from functools import partial
+from pathlib import Path
+
+from lingon.errors import InvalidRequest, NotStored, StoredDamaged, StoreFull, Unsupported
+from lingon.files import remove_file
+from lingon.language_tags import canonical, is_one_language
+from lingon.memories.building import build
+from lingon.memories.memory import EXACT, Memory
+from lingon.memories.segment import MOST_TEXT, Segment, SegmentError
+from lingon.message_batches import batches_of
+from lingon.serving.stores.changes import (
+    check_bytes,
+    check_earlier,
+    check_label,
+    check_new,
+    not_stored,
+    now,
+    version_after,
+)
+from lingon.serving.stores.data_dir import DataDir
+from lingon.serving.stores.loaded import Loaded, stamp_of
+from lingon.serving.stores.memory_file import (
+    KIND,
+    SUFFIX,
+    MemoryHeader,
+    folder_name,
+    header_path,
+    open_memory,
+    read_header,
+    remove_unnamed,
+    write_header,
+)
+from lingon.serving.stores.messages_file import Spool
+from lingon.serving.stores.owners import OwnerFolder, bytes_in, check_name, disk_errors, name_of
+from lingon.translation.v1 import stores_pb2 as pb
+from lingon.translation.v1 import translation_pb2
+
+MOST_OPEN = 64  # memories that stay open; one takes no memory but for what was looked up, which processes share
+LEAST_SCORE, MIN_SCORE = 50, 70  # lowest that a caller may ask for; default
+MOST_MATCHES = 20  # matches for a text
+
+Pair = tuple[str, str]
+
+
+class MemoryStore:
+    """The memories of all owners. Belongs to the event loop.
+
+    Its methods take the caller of a call, see `owner_of`. Without a folder all raise Unsupported.
+    """
+
+    def __init__(self, data_dir: DataDir | None) -> None:
+        self._data_dir = data_dir
+        self._opened_memories = None if data_dir is None else Loaded[tuple[MemoryHeader, Memory]](data_dir, MOST_OPEN)
+
+    async def put(
+        self, caller: str, header: pb.PutMemoryHeader, parts: AsyncIterator[Sequence[pb.Segment]]
+    ) -> pb.Memory:
+        """Store segments as a whole, and return the memory.
+
+        parts: yields the segments. Raises InvalidRequest, AlreadyStored, StoredVersionChanged, StoreFull or DiskFull
+        """
+        data_dir, pair = self._opened(), _pair(header)
+        check_name(header.name, "header.name")
+        check_label(header.label)
+        owner, most = data_dir.owner(caller), data_dir.limits.max_stored_bytes
+        async with data_dir.receiving(caller):
+            # Before the segments arrive, which may be long. It is checked again when they are stored.
+            await data_dir.run(partial(self._check, owner, header, pair))
+            async with data_dir.spool(owner) as spool:
+                async for segments in parts:
+                    await data_dir.run(partial(_append, spool, segments, most))
+                return await data_dir.change(caller, partial(self._store, owner, header, pair, spool))
+
+    async def get(self, caller: str, name: str) -> pb.Memory:
+        """Return a memory without its segments. Raises NotStored."""
+        path = _path(self._opened().owner(caller), check_name(name, "name"))
+        return await self._opened().run(lambda: read_header(path, name).message())
+
+    async def all(self, caller: str) -> list[pb.Memory]:
+        """Return all memories of the owner without their segments, sorted by name. A damaged one has its name alone."""
+        owner = self._opened().owner(caller)
+        return await self._opened().run(lambda: list(_all(owner)))
+
+    async def read(self, caller: str, name: str) -> AsyncGenerator[pb.SegmentList, None]:
+        """Yield the segments in their order. Raises NotStored or StoredDamaged.
+
+        They are those of one version, even if the memory is changed meanwhile.
+        """
+        data_dir = self._opened()
+        _, memory = await self._open(data_dir.owner(caller), check_name(name, "name"))
+        messages = _messages(memory)
+        while (message := await data_dir.run(lambda: next(messages, None))) is not None:
+            yield message
+
+    async def look_up(self, caller: str, request: pb.LookUpRequest) -> list[pb.MatchList]:
+        """Return what a memory has for each of the texts. Raises InvalidRequest, NotStored or StoredDamaged."""
+        min_score = request.min_score if request.HasField("min_score") else MIN_SCORE
+        most = request.max_matches if request.HasField("max_matches") else 1
+        if not LEAST_SCORE <= min_score <= EXACT:
+            raise InvalidRequest("min_score", f"min_score must be {LEAST_SCORE} to {EXACT}, got {min_score}")
+        if most > MOST_MATCHES:
+            raise InvalidRequest("max_matches", f"max_matches must be at most {MOST_MATCHES}, got {most}")
+        for index, text in enumerate(request.texts):
+            if len(text) > MOST_TEXT:
+                message = f"texts[{index}] has {len(text):,} characters; at most {MOST_TEXT:,} are looked up"
+                raise InvalidRequest(f"texts[{index}]", message)
+        data_dir, name = self._opened(), check_name(request.name, "name")
+        _, memory = await self._open(data_dir.owner(caller), name)
+        found = list[pb.MatchList]()
+        for text in request.texts:  # each by itself, so that others have the threads in between
+            found.append(await data_dir.run(partial(_look_up, name, memory, text, min_score, most)))
+        return found
+
+    async def delete(self, caller: str, name: str) -> None:
+        """Remove a memory. Raises NotStored."""
+        data_dir = self._opened()
+        await data_dir.change(caller, partial(_remove, data_dir.owner(caller), check_name(name, "name")))
+
+    async def find(self, caller: str, names: Sequence[str], source: str, target: str) -> list[tuple[str, Memory]]:
+        """Return the memories for a translation, in the order of the names, without those of other languages.
+
+        A memory for pt-PT is none for pt-BR, but one for pt, whose translations are taken as they are, is for both.
+        A change by any process is seen by the next call. Raises NotStored or StoredDamaged.
+
+        source, target: languages of the translation
+        """
+        found = list[tuple[str, Memory]]()
+        for index, name in enumerate(names):
+            check_name(name, f"memory.memories[{index}]")
+            header, memory = await self._open(self._opened().owner(caller), name)
+            if is_one_language(header.source, source) and is_one_language(header.target, target):
+                found.append((name, memory))
+        return found
+
+    async def _open(self, owner: OwnerFolder, name: str) -> tuple[MemoryHeader, Memory]:
+        """Return a memory and its header. Raises NotStored or StoredDamaged."""
+        path = _path(owner, name)
+        stamp = stamp_of(path)
+        if stamp is None:
+            raise not_stored("memory", name)
+        assert self._opened_memories is not None, "there is a folder"
+        return await self._opened_memories.get(path, stamp, lambda: (open_memory(path, name), 1))
+
+    def _opened(self) -> DataDir:
+        """Return the folder. Raises Unsupported if there is none."""
+        if self._data_dir is None:
+            raise Unsupported("this server keeps no translation memories; start it with --data-dir")
+        return self._data_dir
+
+    def _check(self, owner: OwnerFolder, wanted: pb.PutMemoryHeader, pair: Pair) -> MemoryHeader | None:
+        """Return the header of the memory that is to be changed, or None for a new one. Raises what refuses it."""
+        try:
+            header = read_header(_path(owner, wanted.name), wanted.name)
+        except NotStored:
+            check_new("memory", wanted, sum(1 for _ in _files(owner)), self._opened().limits.max_memories)
+            return None
+        check_earlier("memory", wanted, header.version)
+        if (header.source, header.target) != pair:
+            raise InvalidRequest(
+                "header.target_language_code" if header.source == pair[0] else "header.source_language_code",
+                f"memory {wanted.name} is from {header.source} to {header.target}, not from {pair[0]} to {pair[1]}",
+            )
+        return header
+
+    def _store(self, owner: OwnerFolder, wanted: pb.PutMemoryHeader, pair: Pair, spool: Spool) -> pb.Memory:
+        """Store segments that have arrived. Blocks."""
+        with owner.changing():
+            folder, path = owner.folder(KIND), _path(owner, wanted.name)
+            remove_unnamed(folder)
+            before = self._check(owner, wanted, pair)
+            base = None if before is None or wanted.replace else open_memory(path, wanted.name)[1]
+            header = _next_header(before, wanted, pair)
+            try:
+                _build(folder / header.folder, spool, base)
+                replaced = 0 if before is None else bytes_in(folder / before.folder)
+                # The new folder is among those that are counted.
+                check_bytes(owner, replaced, 0, self._opened().limits.max_stored_bytes)
+                header = replace(header, segments=len(Memory.open(folder / header.folder)))
+                write_header(path, header)
+            except BaseException:
+                shutil.rmtree(folder / header.folder, ignore_errors=True)
+                raise
+            remove_unnamed(folder)
+            return header.message()
+
+
+def _pair(header: pb.PutMemoryHeader) -> Pair:
+    """Return the canonical languages of a header. Raises InvalidRequest."""
+    return (
+        canonical(header.source_language_code, "header.source_language_code"),
+        canonical(header.target_language_code, "header.target_language_code"),
+    )
+
+
+def _path(owner: OwnerFolder, name: str) -> Path:
+    return header_path(owner.folder(KIND), name)
+
+
+def _files(owner: OwnerFolder) -> Iterator[Path]:
+    return owner.files(KIND, SUFFIX)
+
+
+def _all(owner: OwnerFolder) -> Iterator[pb.Memory]:
+    """Yield all memories, sorted by name."""
+    for name in sorted(name_of(path.name.removesuffix(SUFFIX)) for path in _files(owner)):
+        try:
+            yield read_header(_path(owner, name), name).message()
+        except NotStored:  # removed meanwhile
+            continue
+        except StoredDamaged:
+            yield pb.Memory(name=name)
+
+
+def _append(spool: Spool, segments: Sequence[pb.Segment], most: int) -> None:
+    """Add segments to those that have arrived. Raises StoreFull or DiskFull; most: bytes of them."""
+    with disk_errors():
+        spool.append(pb.SegmentList(segments=segments))
+    if spool.size > most:
+        raise StoreFull(f"the segments have more than {most:,} bytes, and the server keeps {most:,} for you")
+
+
+def _build(folder: Path, spool: Spool, base: Memory | None) -> None:
+    """Write the segments that have arrived, after those of another memory. Raises InvalidRequest, which names one."""
+    arrived = (
+        Segment(each.source, each.target, each.before, each.after, each.origin, each.changed)
+        for part in spool.messages(pb.SegmentList)
+        for each in part.segments
+    )
+    try:
+        build(folder, arrived, base=base)
+    except SegmentError as error:
+        raise InvalidRequest(f"segments[{error.number - 1}]", str(error)) from None
+
+
+def _next_header(before: MemoryHeader | None, wanted: pb.PutMemoryHeader, pair: Pair) -> MemoryHeader:
+    """Return the header of the next version, without the number of its segments."""
+    version = version_after(0 if before is None else before.version)
+    label = wanted.label or ("" if before is None else before.label)
+    created = now() if before is None else before.created
+    folder = folder_name(wanted.name, version)
+    return MemoryHeader(wanted.name, label, *pair, 0, version, created, now(), folder)
+
+
+def _messages(memory: Memory) -> Iterator[pb.SegmentList]:
+    for batch in batches_of(map(_message, memory)):
+        yield pb.SegmentList(segments=batch)
+
+
+def _message(segment: Segment) -> pb.Segment:
+    return pb.Segment(
+        source=segment.source,
+        target=segment.target,
+        before=segment.before,
+        after=segment.after,
+        origin=segment.origin,
+        changed=segment.changed,
+    )
+
+
+def _look_up(name: str, memory: Memory, text: str, min_score: int, most: int) -> pb.MatchList:
+    span = translation_pb2.Span(begin=0, end=len(text))
+    found = memory.find(text, min_score=min_score, most=most) if most else []
+    return pb.MatchList(
+        matches=[
+            translation_pb2.MemoryMatch(
+                memory=name,
+                source=each.segment.source,
+                target=each.segment.target,
+                score=each.score,
+                source_span=span,
+                origin=each.segment.origin,
+            )
+            for each in found
+        ]
+    )
+
+
+def _remove(owner: OwnerFolder, name: str) -> None:
+    with owner.changing():
+        try:
+            remove_file(_path(owner, name))
+        except FileNotFoundError:
+            raise not_stored("memory", name) from None
+        remove_unnamed(owner.folder(KIND))
