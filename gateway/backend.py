@@ -6,6 +6,7 @@ A key is checked before a body is read. The result is cached, so that not each c
 from __future__ import annotations
 
 import asyncio
+import functools
 import hashlib
 import logging
 import re
@@ -39,6 +40,7 @@ from lingon.client.steps import (
 )
 from lingon.errors import RequestError, ServerError
 from lingon.status import CLIENT_ADDRESS, DEFAULT_DEADLINE, REQUEST_ID, call_error, retry_milliseconds
+from lingon.translation.v1 import stores_pb2_grpc as stores_grpc
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 
@@ -213,12 +215,28 @@ class Backend:
         self._models = time.monotonic() + MODELS_SECONDS, reply
         return reply
 
-    async def stream(
-        self, request: pb.TranslateStreamRequest, caller: Caller
-    ) -> AsyncIterator[pb.TranslateStreamResponse]:
+    def stream(self, request: pb.TranslateStreamRequest, caller: Caller) -> AsyncIterator[pb.TranslateStreamResponse]:
         """Yield the messages of a stream. Closing the iterator cancels the call."""
+        return self.replies(self._stub.TranslateStream, request, caller)
+
+    @functools.cached_property
+    def glossary_stub(self) -> Any:
+        """The methods of GlossaryService."""
+        return stores_grpc.GlossaryServiceStub(self._channel)
+
+    @functools.cached_property
+    def memory_stub(self) -> Any:
+        """The methods of MemoryService."""
+        return stores_grpc.MemoryServiceStub(self._channel)
+
+    async def call(self, method: Any, request: Any, caller: Caller) -> Any:
+        """Return the reply of a method of a stub; request: one, or an async iterator of several."""
+        return await self._call(method, request, caller)
+
+    async def replies(self, method: Any, request: Any, caller: Caller) -> AsyncIterator[Any]:
+        """Yield the replies of a method of a stub. Closing the iterator cancels the call."""
         seconds = caller.seconds(self.timeout)
-        call = self._stub.TranslateStream(request, timeout=seconds, metadata=caller.metadata())
+        call = method(request, timeout=seconds, metadata=caller.metadata())
         try:
             with self._server_errors(seconds):
                 async for message in call:

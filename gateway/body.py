@@ -339,6 +339,8 @@ def _too_many_fields(fields: int) -> Problem:
 
 
 MOST_DIGITS = 9  # digits of a number; Python parses long ones in quadratic time
+MAX_OBJECTS = 100  # objects of a field
+_NUMBERED = re.compile(r"(\w+)\[([0-9]{1,3})\]\.(\w+)", re.ASCII)
 
 
 class Fields:
@@ -380,6 +382,28 @@ class Fields:
     def names(self, name: str) -> list[str]:
         """Return the values of a field that is a list, repeated, or separated by commas."""
         return [part.strip() for text in self.texts(name) for part in text.split(",") if part.strip()]
+
+    def objects(self, name: str) -> list[Fields]:
+        """Return the objects of a field of JSON, or of a form with fields such as `name[0].part`.
+
+        Raises Problem for another value, for more than MAX_OBJECTS, and for a form that leaves out a number.
+        """
+        found = []
+        for value in self._values.get(name, ()):
+            if not isinstance(value, dict):
+                raise Problem(400, f"{name} must be an object, got {type(value).__name__}", field=name)
+            found.append(Fields(value.items()))
+        numbered: dict[int, list[tuple[str, Any]]] = {}
+        for key, values in self._values.items():
+            parts = _NUMBERED.fullmatch(key)
+            if parts is not None and parts[1] == name:
+                numbered.setdefault(int(parts[2]), []).extend((parts[3], value) for value in values)
+        if sorted(numbered) != list(range(len(numbered))):
+            raise Problem(400, f"{name} must be numbered from 0 without gaps", field=name)
+        found += [Fields(numbered[number]) for number in sorted(numbered)]
+        if len(found) > MAX_OBJECTS:
+            raise Problem(400, f"{name} may have {MAX_OBJECTS} objects at most, got {len(found)}", field=name)
+        return found
 
     def number(self, name: str, default: int, least: int, most: int) -> int:
         """Return a field that is a whole number within bounds."""

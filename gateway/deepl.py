@@ -22,9 +22,12 @@ from starlette.routing import Route
 
 from lingon.gateway.backend import digest_of
 from lingon.gateway.body import Fields
+from lingon.gateway.deepl_glossaries import DeepLGlossaries, check_glossaries, tag_of
+from lingon.gateway.deepl_memories import DeepLMemories, memory_options
 from lingon.gateway.documents import ERROR, TRANSLATED, Documents, Kept, KeptFiles
 from lingon.gateway.endpoint import Call, Endpoints, as_problem, json_error
 from lingon.gateway.problem import Problem
+from lingon.gateway.stores import Stores, if_kept
 from lingon.gateway.translate import SHOWN, Untranslated, Wanted, check_pair, if_unchanged, name_of, translate
 from lingon.language_tags import ServedPairs, primary
 from lingon.translation.v1 import translation_pb2 as pb
@@ -138,24 +141,14 @@ def _check_other_language(source: str, wanted: Wanted) -> None:
 READ = "GET", "POST"  # methods that clients use for lists
 KEYS = 4096  # keys with a count of characters, the latest ones
 MAX_TEXTS = 50  # texts of a request, as in DeepL's API
+QUOTA_EXCEEDED = 456  # DeepL's HTTP status of an account that may store or translate no more; clients do not repeat it
 NO_LIMIT = 10**12  # characters; DeepL's value for an account without a limit
-READ_LISTS = {
-    "v2/glossaries": "glossaries",
-    "v3/glossaries": "glossaries",
-    "v2/glossary-language-pairs": "supported_languages",
-    "v3/style_rules": "style_rules",
-    "v3/translation_memories": "translation_memories",
-}
-"""The lists of unsupported features by their paths, with the fields of their replies. The lists are empty.
-
-Tools request them before they translate, even if they do not use them.
-"""
-
 CHANGES = "POST", "PUT", "PATCH", "DELETE"
+RESOURCES = ("", "translate_text", "translate_document", "glossary")  # of the list of languages of version 3
 VARIETIES = {"en": ("EN-GB", "EN-US"), "pt": ("PT-BR", "PT-PT")}
 """Targets that clients expect in place of a language alone."""
 
-REFUSED = ("style_id", "custom_instructions", "translation_memory_id", "glossary_id", "glossary_ids", "style_rules")
+REFUSED = ("style_id", "custom_instructions", "style_rules")
 IGNORED = {"context": ("",), "outline_detection": ("", "1", "true")}
 """Fields without effect here, with values that have no effect with DeepL. A reply names fields with other values."""
 
@@ -206,12 +199,13 @@ class DeepLApi:
 
     def __init__(self, documents: Documents) -> None:
         self._used = UsedCharacters()
+        self._glossaries, self._memories = DeepLGlossaries(), DeepLMemories()
         self._documents = DeepLDocuments(documents, self._wanted, self._used.add)
 
     def routes(self, endpoints: Endpoints) -> Iterable[Route]:
         for root in ("", "/deepl"):
-            for version in ("v2", "v3"):
-                yield endpoints.route(self, f"{root}/{version}/languages", self.languages, READ)
+            yield endpoints.route(self, f"{root}/v2/languages", self.languages, READ)
+            yield endpoints.route(self, f"{root}/v3/languages", self.languages_of_resource, READ)
             yield endpoints.route(self, f"{root}/v2/translate", self.translate, READ)
             yield endpoints.route(self, f"{root}/v2/usage", self.usage, READ)
             yield endpoints.route(
@@ -219,11 +213,12 @@ class DeepLApi:
             )
             yield endpoints.route(self, f"{root}/v2/document/{{number}}", self._documents.status, READ)
             yield endpoints.route(self, f"{root}/v2/document/{{number}}/result", self._documents.download, READ)
-            for path, listed in READ_LISTS.items():
-                yield endpoints.route(self, f"{root}/{path}", partial(self.empty_list, listed), ("GET",))
-                yield endpoints.route(self, f"{root}/{path}", partial(self.refused, listed), CHANGES)
-                one = f"{root}/{path}/{{rest:path}}"
-                yield endpoints.route(self, one, partial(self.not_found, listed), ("GET", *CHANGES))
+            yield from self._glossaries.routes(self, endpoints, root)
+            yield from self._memories.routes(self, endpoints, root)
+            styles = f"{root}/v3/style_rules"
+            yield endpoints.route(self, styles, self.no_styles, ("GET",))
+            yield endpoints.route(self, styles, partial(self.refused, "style rules"), CHANGES)
+            yield endpoints.route(self, f"{styles}/{{rest:path}}", self.no_style, ("GET", *CHANGES))
             write = f"{root}/v2/write/{{rest:path}}"
             yield endpoints.route(self, write, partial(self.refused, "other wordings of a text"))
 
@@ -242,6 +237,10 @@ class DeepLApi:
             message = f"Invalid file: {message}"
         if status == 401:
             status = 403
+        elif status == 501:
+            status = 400  # the official clients repeat every 5xx for 15 seconds
+        elif problem.reason == "STORE_FULL":
+            status = QUOTA_EXCEEDED
         elif problem.is_overload:
             status = 503 if problem.reason == "QUEUE_FULL" else 429
         response = json_error(status, json.dumps({"message": message}).encode(), problem)
@@ -275,25 +274,46 @@ class DeepLApi:
             found = [{**each, "supports_formality": False} for each in found]  # type: ignore[dict-item]
         return _reply(list({each["language"]: each for each in found}.values()), call.fields)
 
+    async def languages_of_resource(self, call: Call) -> Response:
+        """List the languages of version 3, each once, with its sides. Without a resource as version 2 lists them."""
+        if not (resource := call.fields.text("resource")):
+            return await self.languages(call)
+        call.fields.choice("resource", RESOURCES, "")
+        pairs = ServedPairs.of(await call.backend.models(call.caller))
+        sources = {primary(tag) for tag in pairs.sources}
+        targets = {tag_of(code) for tag in pairs.targets for code in (tag, *VARIETIES.get(tag.lower(), ()))}
+        if resource == "glossary":
+            targets = {primary(tag) for tag in targets}
+            if await if_kept(Stores(call.backend, call.caller).glossaries()) is None:
+                sources, targets = set(), set()
+        found = []
+        for code in sorted(sources | targets):
+            sides = {"usable_as_source": code in sources, "usable_as_target": code in targets}
+            found.append({"lang": code, "name": name_of(code), **sides, "features": {}})
+        return _reply(found, call.fields)
+
     async def usage(self, call: Call) -> Response:
         """Return how many characters were translated with this key since the start."""
         return _reply({"character_count": self._used.of(call.caller.key), "character_limit": NO_LIMIT}, call.fields)
 
-    async def empty_list(self, listed: str, call: Call) -> Response:
-        """Return an empty list of an unsupported feature; listed: the field of the list."""
-        return _reply({listed: []}, call.fields)
+    async def no_styles(self, call: Call) -> Response:
+        """Return an empty list. Tools ask for it before they translate, even if they use no style."""
+        return _reply({"style_rules": []}, call.fields)
+
+    async def no_style(self, call: Call) -> Response:
+        """Refuse an item of the empty list, or a change of it."""
+        raise Problem(404, "there is none of this ID: style rules are not supported")
 
     async def refused(self, what: str, call: Call) -> Response:
-        """Refuse an unsupported feature. The official clients repeat every 5xx for 15 seconds, so the status is 400."""
-        raise Problem(400, f"{what.replace('_', ' ')} are not supported")
-
-    async def not_found(self, listed: str, call: Call) -> Response:
-        """Refuse an item of an empty list, or a change of it."""
-        raise Problem(404, f"there is none of this ID: {listed.replace('_', ' ')} are not supported")
+        """Refuse an unsupported feature."""
+        raise Problem(501, f"{what} are not supported")
 
     async def _wanted(self, call: Call) -> Wanted:
         """Return how texts or documents are to be translated. Raises Problem for invalid fields."""
-        return await if_unchanged(call.backend, self._read(call.fields), call.caller)
+        wanted = await if_unchanged(call.backend, self._read(call.fields), call.caller)
+        names = await check_glossaries(call, _glossary_ids(call.fields), wanted.source, wanted.target)
+        memory = await memory_options(call, wanted.source, wanted.target)
+        return replace(wanted, glossaries=names, memory=memory)
 
     def _read(self, fields: Fields) -> Wanted:
         target = fields.text("target_lang")
@@ -309,8 +329,8 @@ class DeepLApi:
         markup = fields.choice("tag_handling", FORMATS, "")
         splitting = fields.choice("split_sentences", SPLITTING, "default")
         return Wanted(
-            _tag(target),
-            _tag(fields.text("source_lang")),
+            tag_of(target),
+            tag_of(fields.text("source_lang")),
             pb.TextOptions(
                 format=FORMATS[markup],
                 split_sentences=SPLITTING[splitting],
@@ -321,10 +341,12 @@ class DeepLApi:
         )
 
 
-def _tag(code: str) -> str:
-    """Return the tag of a code, such as en-GB for EN-GB."""
-    language, dash, rest = code.partition("-")
-    return f"{language.lower()}{dash}{rest}"
+def _glossary_ids(fields: Fields) -> list[str]:
+    """Return the glossaries of a request: one, or a list that is separated by commas in a form."""
+    one, several = fields.text("glossary_id"), fields.names("glossary_ids")
+    if one and several:
+        raise Problem(400, "glossary_id and glossary_ids exclude each other", field="glossary_ids")
+    return [one] if one else several
 
 
 def _named(fields: Fields) -> Mapping[str, str]:

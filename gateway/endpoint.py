@@ -149,7 +149,10 @@ class Endpoints:
         handler: Handler,
         methods: tuple[str, ...] = ("POST",),
         *,
+        check: Callable[[Request], object] | None = None,
         check_files: Callable[[], object] | None = None,
+        file: bool = False,
+        large: bool = False,
         message: bool = False,
         public: bool = False,
         linked: bool = False,
@@ -157,24 +160,34 @@ class Endpoints:
     ) -> Route:
         """Return a route.
 
+        check: raises Problem for a request whose body must not be read
         check_files: raises Problem before a body with a file is read, if files cannot be stored
+        file: whether its body is a file, which has no fields
+        large: whether its body may be as large as one with a file
         message: whether its body is a message of JSON, which has no fields
         public: whether callers need no key
         linked: whether pages of other origins may link to it
         method: the method that a request calls first; if the server would refuse the call, the body is not read
         """
-        endpoint = _Endpoint(self, api, handler, check_files, message, public, linked, method)
+        limit = self.limits.with_file if check_files is not None or file or large else self.limits.plain
+        endpoint = _Endpoint(self, api, handler, check, check_files, limit, file, message, public, linked, method)
         return Route(path, endpoint.run, methods=list(methods), name=getattr(handler, "__name__", None))
 
 
 @dataclass(frozen=True, slots=True)
 class _Endpoint:
-    """The handler of a route; check_files and the fields after it: see `Endpoints.route`."""
+    """The handler of a route.
+
+    limit: bytes of a body; the other fields: see `Endpoints.route`
+    """
 
     shared: Endpoints
     api: Api
     handler: Handler
+    check: Callable[[Request], object] | None
     check_files: Callable[[], object] | None
+    limit: int
+    file: bool
     message: bool
     public: bool
     linked: bool
@@ -225,6 +238,8 @@ class _Endpoint:
         self._check_site(request)
         seconds = client_timeout(request.headers)
         deadline = None if seconds is None else time.monotonic() + seconds
+        if self.check is not None:
+            self.check(request)
         if self.check_files is not None:
             self.check_files()
         key = self.api.key_of(request, Fields(query_fields(request)))
@@ -232,13 +247,11 @@ class _Endpoint:
         known = await self._is_known(caller)
         if self.method is not None:
             self.shared.backend.check_load(self.method, caller)
-        limits = self.shared.limits
-        most = limits.plain if self.check_files is None else limits.with_file
-        body = await read_body(request, most, held, None if known else held.count_without_key)
+        body = await read_body(request, self.limit, held, None if known else held.count_without_key)
         if self.message or has_json(request, body):
             body = without_mark(body)
             count_values(body, held)
-        fields = fields_of(request, b"" if self.message else body)
+        fields = fields_of(request, b"" if self.message or self.file else body)
         if fields.file is not None:
             body = b""  # the file is not stored twice
         caller = replace(caller, key=self.api.key_of(request, fields))

@@ -4,17 +4,20 @@ from __future__ import annotations
 
 import json
 from collections.abc import Iterable
+from dataclasses import replace
 from typing import Any
 
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
+from lingon.gateway import google_glossaries
 from lingon.gateway.body import Fields
 from lingon.gateway.endpoint import Call, Endpoints, bearer, json_error
 from lingon.gateway.problem import Problem
 from lingon.gateway.translate import Translated, Wanted, likeliest, name_of, translate
 from lingon.google.codes import tag_of_google
+from lingon.google.v3 import cloud_translation_pb2 as google
 from lingon.language_tags import ServedPairs
 from lingon.source_language import DECIDED, TextLanguage
 from lingon.translation.v1 import translation_pb2 as pb
@@ -22,7 +25,6 @@ from lingon.translation.v1 import translation_pb2 as pb
 READ = "GET", "POST"
 V2_TEXTS, V3_TEXTS = 128, 1024  # texts of a request, as in Google's API
 PARENT = "/v3/{parent:path}"
-V3_REFUSED = ("glossaryConfig", "transliterationConfig")
 REASONS = {400: "invalid", 401: "authError", 403: "forbidden", 404: "notFound", 429: "rateLimitExceeded"}
 
 
@@ -40,6 +42,7 @@ class GoogleApi:
         yield endpoints.route(self, f"{PARENT}:translateText", self.translate_v3)
         yield endpoints.route(self, f"{PARENT}:detectLanguage", self.detect_v3)
         yield endpoints.route(self, f"{PARENT}/supportedLanguages", self.languages_v3, ("GET",))
+        yield from google_glossaries.routes(self, endpoints)
 
     def key_of(self, request: Request, fields: Fields) -> str | None:
         """Return the header X-Goog-Api-Key, the parameter key, or a bearer token."""
@@ -79,18 +82,32 @@ class GoogleApi:
         if not texts:
             raise Problem(400, "contents must have at least one text", field="contents")
         _check_count(len(texts), V3_TEXTS)
-        for name in V3_REFUSED:
-            if name in fields:
-                raise Problem(501, f"{name} is not supported", field=name)
+        if "transliterationConfig" in fields:
+            raise Problem(501, "transliterationConfig is not supported", field="transliterationConfig")
         mime = fields.text("mimeType") or "text/html"
         if mime not in ("text/plain", "text/html"):
             raise Problem(400, f"mimeType must be text/plain or text/html, got {mime[:40]!r}", field="mimeType")
         source = tag_of_google(fields.text("sourceLanguageCode"))
         target = _target(fields.text("targetLanguageCode"))
         wanted = Wanted(target, source, _read(markup=mime == "text/html"))
-        results = await translate(call.backend, texts, wanted, call.caller)
         detected = None if source else "detectedLanguageCode"
-        return JSONResponse({"translations": _translations(results, detected)})
+        config = next(iter(fields.objects("glossaryConfig")), None)
+        if config is None:
+            results = await translate(call.backend, texts, wanted, call.caller)
+            return JSONResponse({"translations": _translations(results, detected)})
+        plain, with_terms = await self._both(call, texts, wanted, config.text("glossary"))
+        shown = {"glossaryConfig": {"glossary": config.text("glossary")}}
+        found = [{**each, **shown} for each in _translations(with_terms, detected)]
+        return JSONResponse({"translations": _translations(plain, detected), "glossaryTranslations": found})
+
+    async def _both(
+        self, call: Call, texts: list[str], wanted: Wanted, glossary: str
+    ) -> tuple[list[Translated], list[Translated]]:
+        """Return the translations of texts without a glossary, and with it."""
+        asked = google.TranslateTextGlossaryConfig(glossary=glossary)
+        name = await google_glossaries.glossary_for(call, asked, wanted.source, wanted.target)
+        plain = await translate(call.backend, texts, wanted, call.caller)
+        return plain, await translate(call.backend, texts, replace(wanted, glossaries=(name,)), call.caller)
 
     async def detect_v3(self, call: Call) -> Response:
         content = call.fields.text("content")
@@ -124,7 +141,7 @@ def _texts_v2(fields: Fields) -> list[str]:
     return texts
 
 
-def _translations(results: Iterable[Translated], detected: str | None) -> list[dict[str, str]]:
+def _translations(results: Iterable[Translated], detected: str | None) -> list[dict[str, Any]]:
     """Return translations in Google's form; detected: name of the field for a detected language, or None."""
     return [{"translatedText": each.text, **({detected: each.source.language} if detected else {})} for each in results]
 

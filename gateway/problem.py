@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from google.rpc import code_pb2
 
-from lingon.errors import LingonError, ServerError, WontFinish
+from lingon.errors import InvalidRequest, LingonError, RequestError, ServerError, WontFinish
 
 HTTP_STATUS: dict[int, int] = {
     code_pb2.CANCELLED: 499,
@@ -98,4 +98,15 @@ def problem_of(error: ServerError) -> Problem:
         reason=error.reason,
         field=error.violations[0][0] if error.violations else "",
         retry_after=error.retry_after,
+    )
+
+
+def problem_of_request(error: RequestError) -> Problem:
+    """Return the problem of a request that the gateway itself refuses with an error of the server's kind."""
+    return Problem(
+        HTTP_STATUS.get(error.code, 500),
+        str(error),
+        code=error.code,
+        reason=error.reason,
+        field=error.field if isinstance(error, InvalidRequest) else "",
     )

@@ -205,6 +205,8 @@ class Wanted:
     source: language tag; empty to detect it for each text
     alternatives: further translations of each text, as many as the model can give
     unchanged: whether the texts are in the target language and stay unchanged
+    glossaries: names of glossaries of the caller
+    memory: which translation memories of the caller are used; None for none
     """
 
     target: str
@@ -213,6 +215,8 @@ class Wanted:
     options: pb.DecodingOptions = field(default_factory=pb.DecodingOptions)
     alternatives: int = 0
     unchanged: bool = False
+    glossaries: tuple[str, ...] = ()
+    memory: pb.MemoryOptions | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -316,6 +320,8 @@ async def _of_one_language(
         target_language_code=wanted.target,
         options=options,
         text=wanted.text,
+        glossaries=wanted.glossaries,
+        memory=wanted.memory,
     )
     most = len(texts) if len(texts) == 1 else await _most(backend, caller)
     found = await Calls(backend, caller, like).pieces(texts, most)

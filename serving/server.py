@@ -43,6 +43,7 @@ from lingon.serving.rpc.arrival import LoadShedder
 from lingon.serving.rpc.glossaries import SERVICE as GLOSSARIES
 from lingon.serving.rpc.glossaries import GlossaryService
 from lingon.serving.rpc.google import GoogleService, add_google
+from lingon.serving.rpc.google_glossaries import GoogleGlossaryService
 from lingon.serving.rpc.grpc_server import services_of
 from lingon.serving.rpc.interceptors import CallInterceptor, ErrorInterceptor
 from lingon.serving.rpc.local_channel import LocalChannel
@@ -238,7 +239,8 @@ class Server:
         stores_pb2_grpc.add_MemoryServiceServicer_to_server(memories, server)
         health_pb2_grpc.add_HealthServicer_to_server(self._health, server)
         if self._settings.google_v3:
-            add_google(server, GoogleService(self._service, lambda: self._registry.catalog, self._most_texts))
+            google = GoogleGlossaryService(glossaries)
+            add_google(server, GoogleService(self._service, google, lambda: self._registry.catalog, self._most_texts))
         if self._settings.reflection:
             add_reflection(server, (SERVICE, GLOSSARIES, MEMORIES, health.SERVICE_NAME))
         return server

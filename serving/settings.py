@@ -228,8 +228,8 @@ class Settings(BaseModel):
     )
     google_v3: bool = Field(
         False,
-        description="Answer Google Cloud Translation v3 on the gRPC port too: TranslateText, DetectLanguage and "
-        "GetSupportedLanguages.",
+        description="Answer Google Cloud Translation v3 on the gRPC port too: TranslateText, DetectLanguage, "
+        "GetSupportedLanguages, and the methods of glossaries.",
     )
     http_host: str = Field("127.0.0.1", description="Address that the port of the HTTP APIs listens on.")
     http_port: Port | None = Field(

@@ -41,6 +41,8 @@ UNLIKELY = -6.0  # nats of the tokens of a term; a likelier one agrees with the 
 LEAST_SHARE = 0.1  # of the attention of a word; a term has no place if no word pays as much to its source
 OWN_SHARE = 0.5  # of the attention of a word; one that pays as much to the source of a term belongs to its place
 MOST_FORBIDDEN = 64  # words of one search, as in DecodingOptions
+MOST_FORCED = 8  # as well
+LONGEST_FORCED = 64  # characters of a forced word, as there
 
 _WORD = re.compile(
     r"(?:[^\W\u0e00-\U0010ffff]|[\u10a0-\u10ff\u1100-\u11ff\u1200-\u137f\uac00-\ud7a3])+|\w"
@@ -324,11 +326,12 @@ class _Repair:
         if self.best.check.lacking:
             yield from self._by_places()
         if self.best.check.missed:
-            targets = dict.fromkeys(each.target for each in self._wanted if each.target)
-            yield from self._constrained(tuple(targets))
+            yield from self._constrained(self._forced_words())
 
     def _constrained(self, forced: tuple[str, ...]) -> Generator[SentenceRequest, SentenceAnswer, None]:
-        """Decode again with forbidden and forced words."""
+        """Decode again with forbidden and forced words, if there are any."""
+        if not (forced or self._forbidden):
+            return
         step = replace(self._request, forced=forced, forbidden=self._forbidden)
         outputs = yield from translations(step)
         means = dict.fromkeys(self._first_missed, pb.TERM_MEANS_CONSTRAINED)
@@ -339,6 +342,13 @@ class _Repair:
         """Take a translation if it misses fewer terms than the best one."""
         if len(made.check.missed) < len(self.best.check.missed):
             self.best = made
+
+    def _forced_words(self) -> tuple[str, ...]:
+        """Return the targets for a constrained search, those that are missed first, within the bounds of its words."""
+        missed = set(self.best.check.lacking)
+        ordered = sorted(range(len(self._wanted)), key=lambda number: number not in missed)
+        targets = dict.fromkeys(self._wanted[number].target for number in ordered)
+        return tuple(target for target in targets if 0 < len(target) <= LONGEST_FORCED)[:MOST_FORCED]
 
     def _check(self, text: str) -> TermCheck:
         return self._terms.check(text, self._wanted)

@@ -21,6 +21,7 @@ from lingon.serving.auth.charges import charged
 from lingon.serving.models.catalog import Catalog
 from lingon.serving.models.registry import ServedModel
 from lingon.serving.rpc.calls import Context
+from lingon.serving.rpc.google_glossaries import OPERATIONS, GoogleGlossaryService
 from lingon.serving.rpc.service import TranslationService
 from lingon.source_language import NotTranslated, Probabilities, TextLanguage, by_way, sources_of, starts_of, takes_long
 from lingon.translation.v1 import translation_pb2 as pb
@@ -31,43 +32,67 @@ FORMATS = {"": pb.TEXT_FORMAT_HTML, "text/html": pb.TEXT_FORMAT_HTML, "text/plai
 
 
 class GoogleService:
-    """The methods TranslateText, DetectLanguage and GetSupportedLanguages."""
+    """The methods TranslateText, DetectLanguage and GetSupportedLanguages, and those of glossaries."""
 
     def __init__(
-        self, service: TranslationService, catalog: Callable[[], Catalog[ServedModel]], max_texts: int
+        self,
+        service: TranslationService,
+        glossaries: GoogleGlossaryService,
+        catalog: Callable[[], Catalog[ServedModel]],
+        max_texts: int,
     ) -> None:
         """max_texts: texts of a request to our service; catalog: returns the models that are served now."""
-        self._service, self._catalog, self._max_texts = service, catalog, max_texts
+        self._service, self.glossaries = service, glossaries
+        self._catalog, self._max_texts = catalog, max_texts
 
     async def translate_text(
         self, request: google.TranslateTextRequest, context: Context
     ) -> google.TranslateTextResponse:
-        """Translate texts. The language of a text is detected if it is not given.
+        """Translate texts, twice with a glossary. The language of a text is detected if it is not given.
 
         A text that is detected to be in the target language stays unchanged.
         """
         _check(request)
         contents, target = list(request.contents), tag_of_google(request.target_language_code)
-        if request.source_language_code:
-            sources = [TextLanguage(tag_of_google(request.source_language_code), 1.0)] * len(contents)
+        given = tag_of_google(request.source_language_code)
+        glossary = ""
+        if request.HasField("glossary_config"):
+            glossary = await self.glossaries.of(context).name_for(request.glossary_config, given, target)
+        if given:
+            sources = [TextLanguage(given, 1.0)] * len(contents)
         else:
             sources = await self._sources(contents, target, FORMATS[request.mime_type], context)
-        found: dict[int, str] = {}
+        reply = google.TranslateTextResponse(translations=await self._translations(sources, request, context))
+        if glossary:
+            found = await self._translations(sources, request, context, glossary)
+            for each in found:
+                each.glossary_config.CopyFrom(request.glossary_config)
+            reply.glossary_translations.extend(found)
+        return reply
+
+    async def _translations(
+        self,
+        sources: Sequence[TextLanguage],
+        request: google.TranslateTextRequest,
+        context: Context,
+        glossary: str = "",
+    ) -> list[google.Translation]:
+        """Return the translations of all texts; sources: their languages, glossary: its name, empty for none."""
+        contents, found = request.contents, dict[int, str]()
         for (language, stays), indices in by_way(sources).items():
             if stays:
                 found.update({index: contents[index] for index in indices})
                 continue
             for first in range(0, len(indices), self._max_texts):
                 part = indices[first : first + self._max_texts]
-                texts = await self._translated([contents[index] for index in part], part, language, request, context)
+                some = [contents[index] for index in part]
+                texts = await self._translated(some, part, language, request, context, glossary)
                 found.update(zip(part, texts, strict=True))
         detected = [""] * len(sources) if request.source_language_code else [each.language for each in sources]
-        return google.TranslateTextResponse(
-            translations=[
-                google.Translation(translated_text=found[index], detected_language_code=detected[index])
-                for index in range(len(contents))
-            ]
-        )
+        return [
+            google.Translation(translated_text=found[index], detected_language_code=detected[index])
+            for index in range(len(contents))
+        ]
 
     async def detect_language(
         self, request: google.DetectLanguageRequest, context: Context
@@ -121,6 +146,7 @@ class GoogleService:
         source: str,
         request: google.TranslateTextRequest,
         context: Context,
+        glossary: str,
     ) -> list[str]:
         """Return the translations of texts of one language; indices: their indices in the request, for errors."""
         inner = pb.TranslateRequest(
@@ -129,6 +155,7 @@ class GoogleService:
             target_language_code=tag_of_google(request.target_language_code),
             options=pb.DecodingOptions(long_text=pb.LONG_TEXT_POLICY_SPLIT),
             text=pb.TextOptions(format=FORMATS[request.mime_type]),
+            glossaries=[glossary] if glossary else [],
         )
         with charged(inner):
             reply = await self._service.Translate(inner, context)
@@ -136,20 +163,22 @@ class GoogleService:
 
 
 def add_google(server: grpc.aio.Server, service: GoogleService) -> None:
-    """Add the service to a server, under Google's name."""
+    """Add the service to a server, under Google's name, and the one that tells about its operations."""
     methods: dict[str, tuple[Any, Any]] = {
         "TranslateText": (service.translate_text, google.TranslateTextRequest),
         "DetectLanguage": (service.detect_language, google.DetectLanguageRequest),
         "GetSupportedLanguages": (service.get_supported_languages, google.GetSupportedLanguagesRequest),
+        **service.glossaries.methods(),
     }
-    handlers: dict[str, Any] = {
-        name: grpc.unary_unary_rpc_method_handler(
-            method, request_deserializer=kind.FromString, response_serializer=_serialise
-        )
-        for name, (method, kind) in methods.items()
-    }
-    server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(SERVICE, handlers),))
-    server.add_registered_method_handlers(SERVICE, handlers)
+    for name, own in ((SERVICE, methods), (OPERATIONS, service.glossaries.operations())):
+        handlers: dict[str, Any] = {
+            method: grpc.unary_unary_rpc_method_handler(
+                function, request_deserializer=kind.FromString, response_serializer=_serialise
+            )
+            for method, (function, kind) in own.items()
+        }
+        server.add_generic_rpc_handlers((grpc.method_handlers_generic_handler(name, handlers),))
+        server.add_registered_method_handlers(name, handlers)
 
 
 def _serialise(message: Any) -> bytes:
@@ -160,9 +189,8 @@ def _check(request: google.TranslateTextRequest) -> None:
     """Raise RequestError for unsupported fields."""
     if not 1 <= len(request.contents) <= MAX_CONTENTS:
         raise InvalidRequest("contents", f"contents must be 1 to {MAX_CONTENTS}, got {len(request.contents)}")
-    for field in ("glossary_config", "transliteration_config"):
-        if request.HasField(field):
-            raise Unsupported(f"{field} is not supported")
+    if request.HasField("transliteration_config"):
+        raise Unsupported("transliteration_config is not supported")
     if request.mime_type not in FORMATS:
         raise InvalidRequest("mime_type", f"mime_type must be text/plain or text/html, got {request.mime_type[:40]!r}")
     if not request.target_language_code:

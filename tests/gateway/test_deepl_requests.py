@@ -2,47 +2,26 @@
 
 from __future__ import annotations
 
-import asyncio
 import itertools
 import re
 from pathlib import Path
-from typing import Any
 
 import pytest
 
-from tests.support.gateway import Gateway, gateway
+from tests.support.gateway import gateway, state_of
 
 KEY = {"authorization": "DeepL-Auth-Key k"}
-LISTS = {
-    "/v2/glossaries": "glossaries",
-    "/v3/glossaries": "glossaries",
-    "/v2/glossary-language-pairs": "supported_languages",
-    "/v3/style_rules?page=0&page_size=10&detailed=true": "style_rules",
-    "/v3/translation_memories?page=0&page_size=25": "translation_memories",
-}
 
 
-async def test_weblate_translates_after_it_has_asked_for_languages_and_glossaries():
-    request = {"text": ["Tom"], "source_lang": "EN", "target_lang": "DE", "formality": "default"}
+async def test_the_list_of_styles_is_empty_and_nothing_can_be_added():
     async with gateway() as http:
-        sources = await http.get("/v2/languages?type=source", KEY)
-        targets = await http.get("/v2/languages?type=target", KEY)
-        pairs = await http.get("/v2/glossary-language-pairs", KEY)
-        translated = await http.post("/v2/translate", {**request, "tag_handling": "xml", "ignore_tags": ["x"]}, KEY)
-    assert [each.status for each in (sources, targets, pairs, translated)] == [200] * 4
-    assert pairs.json == {"supported_languages": []}
-    assert translated.json["translations"][0]["text"] == "Tom"
-
-
-async def test_lists_of_what_is_not_supported_are_empty_and_nothing_can_be_added():
-    async with gateway() as http:
-        for root, (path, listed) in itertools.product(("", "/deepl"), LISTS.items()):
-            plain = root + path.partition("?")[0]
-            found = await http.get(root + path, KEY)
-            created = await http.post(plain, {"name": "a"}, KEY)
-            one, removed = [await http.send(method, f"{plain}/a-b", headers=KEY) for method in ("GET", "DELETE")]
-            assert (found.status, found.json) == (200, {listed: []})
-            assert (created.status, created.json["message"]) == (400, f"{listed.replace('_', ' ')} are not supported")
+        for root in ("", "/deepl"):
+            path = f"{root}/v3/style_rules"
+            found = await http.get(f"{path}?page=0&page_size=10&detailed=true", KEY)
+            created = await http.post(path, {"name": "a"}, KEY)
+            one, removed = [await http.send(method, f"{path}/a-b", headers=KEY) for method in ("GET", "DELETE")]
+            assert (found.status, found.json) == (200, {"style_rules": []})
+            assert (created.status, created.json["message"]) == (400, "style rules are not supported")
             assert [one.status, removed.status] == [404, 404]
             assert "not supported" in one.json["message"]
 
@@ -145,12 +124,3 @@ class TestDocuments:
             await state_of(http, made)
             fetched = await http.form(f"/v2/document/{made['document_id']}/result", made)
         assert fetched.body == b"Tom\n"
-
-
-async def state_of(http: Gateway, made: dict[str, str]) -> Any:
-    """Return the last state of a document."""
-    while True:
-        state = (await http.form(f"/v2/document/{made['document_id']}", made)).json
-        if state["status"] not in ("queued", "translating"):
-            return state
-        await asyncio.sleep(0.05)

@@ -100,7 +100,7 @@ async def test_the_request_of_twp_to_deepl_needs_no_source():
             "tag_handling_version must be one of",
         ),
         ({"text": "Tom", "target_lang": "DE", "formality": "More"}, 400, "'formality' 'more' is not supported"),
-        ({"text": "Tom", "target_lang": "DE", "glossary_id": "g"}, 400, "glossary_id is not supported"),
+        ({"text": "Tom", "target_lang": "DE", "style_id": "g"}, 400, "style_id is not supported"),
         ({"text": "Tom", "target_lang": "DE", "split_sentences": "2"}, 400, "split_sentences must be one of"),
         ({"text": ["Tom"] * 51, "target_lang": "DE"}, 413, "50 texts at most, got 51"),
     ],
@@ -219,7 +219,7 @@ async def test_google_v3_over_rest():
         translated = await http.post(f"{parent}:translateText?$alt=json;enum-encoding=int", request)
         detected = await http.post(f"{parent}:detectLanguage", {"content": "Das ist gut."})
         languages = await http.get(f"{parent}/supportedLanguages?displayLanguageCode=en")
-        refused = await http.post(f"{parent}:translateText", {**request, "glossaryConfig": {"glossary": "g"}})
+        refused = await http.post(f"{parent}:translateText", {**request, "transliterationConfig": {}})
     assert translated.json == {"translations": [{"translatedText": "It is raining.", "detectedLanguageCode": "en"}]}
     assert detected.json["languages"][0]["languageCode"] == "de"
     assert languages.json["languages"][0] == {
@@ -228,7 +228,7 @@ async def test_google_v3_over_rest():
         "supportTarget": True,
         "displayName": "German",
     }
-    assert (refused.status, refused.json["error"]["message"]) == (501, "glossaryConfig is not supported")
+    assert (refused.status, refused.json["error"]["message"]) == (501, "transliterationConfig is not supported")
 
 
 async def test_a_text_in_the_target_language_stays_as_it_is_and_an_empty_one_too():

@@ -55,6 +55,35 @@ def test_a_gateway_serves_in_front_of_a_server_and_ends_with_0():
     assert found["results"][0]["hypotheses"][0]["text"] == "Es regnet."
 
 
+def test_a_gateway_keeps_glossaries_and_memories_in_the_server_behind_it(tmp_path: Path):
+    import deepl
+
+    (tmp_path / "a.tmx").write_text(
+        '<tmx version="1.4"><header srclang="en"/><body><tu><tuv xml:lang="en"><seg>It is raining.</seg></tuv>'
+        '<tuv xml:lang="de"><seg>Regen!</seg></tuv></tu></body></tmx>'
+    )
+    with serving(ROOT / "models" / "en-de", "--data-dir", tmp_path / "kept") as server:
+        command = [sys.executable, "-m", "lingon", "gateway", "--server", server.address, "--port", "0"]
+        with subprocess.Popen(command, stdout=subprocess.PIPE, text=True, env=ENVIRONMENT) as process:
+            assert process.stdout is not None
+            url = process.stdout.readline().partition(" on ")[2].partition(",")[0]
+            client = deepl.DeepLClient("key", server_url=url)
+            try:
+                glossary = client.create_glossary("Mine", "EN", "DE", {"cup": "Schale"})
+                languages = {"source_lang": "EN", "target_lang": "DE"}
+                with_term = client.translate_text("I would like a cup of tea.", **languages, glossary=glossary).text
+                entries = client.get_glossary_entries(glossary)
+                job = client.import_translation_memory_from_filepath(tmp_path / "a.tmx")
+                memory = client.get_translation_memory(job.result.translation_memory_id)
+                remembered = client.translate_text("It is raining.", **languages, translation_memory=memory).text
+                client.export_translation_memory_to_filepath(memory, tmp_path / "b.tmx")
+            finally:
+                process.send_signal(signal.SIGTERM)
+                assert process.wait(timeout=20) == 0
+    assert (with_term, entries, remembered) == ("Ich hätte gern eine Schale Tee.", {"cup": "Schale"}, "Regen!")
+    assert "<seg>Regen!</seg>" in (tmp_path / "b.tmx").read_text(encoding="utf-8")
+
+
 def test_a_port_in_use_is_named_with_the_option_of_the_verb(tmp_path: Path):
     with socket.create_server(("127.0.0.1", 0)) as taken:
         port = taken.getsockname()[1]

@@ -121,13 +121,24 @@ NAMES = (
     *("texts", "options", "text", "pairs", "q", "source", "target", "format", "alternatives", "api_key", "target_lang"),
     *("source_lang", "tag_handling", "split_sentences", "ignore_tags", "formality", "type", "contents", "mimeType"),
     *("sourceLanguageCode", "targetLanguageCode", "content", "key", "document_key", "filename", "model", "beamSize"),
+    *("name", "entries", "entries_format", "dictionaries", "dictionaries[0].entries", "glossary_id", "glossary_ids"),
+    *("translation_memory_id", "source_file", "file_name", "content_length", "parameters", "languagePair", "termsPair"),
+    *("glossaryConfig", "glossary", "inputConfig", "gcsSource", "inputUri", "sourceTerm", "targetTerm"),
 )
+GOOGLE = "/v3/projects/p/locations/l/glossaries"
 POSTS = (
     *("/v1/translate", "/v1/translate:stream", "/v1/translate:source", "/v1/score", "/v1/detect", "/v2/translate"),
     "/v2/languages",
     *("/translate", "/detect", "/languages", "/suggest", "/v2/document", "/translate_file", "/v2/glossaries"),
     *("/language/translate/v2", "/language/translate/v2/detect", "/v3/projects/p:translateText"),
     *("/v3/projects/p:detectLanguage", "/v2/document/00000000000000000000000000000000"),
+    *("/v3/glossaries", "/v3/translation_memories/import", "/v3/translation_memories/a/export"),
+    *(GOOGLE, f"{GOOGLE}/a/glossaryEntries"),
+)
+CALLS = (
+    *(("POST", path) for path in POSTS),
+    *(("PATCH", "/v3/glossaries/a"), ("PUT", "/v3/glossaries/a/dictionaries"), ("PATCH", f"{GOOGLE}/a")),
+    *(("PATCH", f"{GOOGLE}/a/glossaryEntries/en.de.YQ"), ("DELETE", "/v3/glossaries/a/dictionaries")),
 )
 TYPES = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "text/plain", "")
 values = st.recursive(
@@ -146,13 +157,16 @@ bodies = st.one_of(
         )
     ),
 )
-requests = st.lists(st.tuples(st.sampled_from(POSTS), bodies, st.sampled_from(TYPES)), min_size=1, max_size=30)
+requests = st.lists(st.tuples(st.sampled_from(CALLS), bodies, st.sampled_from(TYPES)), min_size=1, max_size=30)
 
 
-async def check(http: Gateway, sent: list[tuple[str, bytes, str]]) -> None:
-    for path, body, kind in sent:
-        reply = await http.send("POST", path, body, kind)
-        assert reply.status < 500 or reply.status == 501, (path, body, kind, reply)
+Sent = list[tuple[tuple[str, str], bytes, str]]
+
+
+async def check(http: Gateway, sent: Sent) -> None:
+    for (method, path), body, kind in sent:
+        reply = await http.send(method, path, body, kind)
+        assert reply.status < 500 or reply.status == 501, (method, path, body, kind, reply)
         assert b"Traceback" not in reply.body
         if reply.headers["content-type"] == "application/json":
             json.loads(reply.body)
@@ -160,15 +174,17 @@ async def check(http: Gateway, sent: list[tuple[str, bytes, str]]) -> None:
 
 @pytest.mark.timeout(300)
 async def test_no_body_is_a_fault_of_the_server(tmp_path: Any):
-    drawn: list[list[tuple[str, bytes, str]]] = []
+    drawn: list[Sent] = []
 
     @settings(max_examples=25, suppress_health_check=list(HealthCheck), database=None)
     @given(requests)
-    def draw(found: list[tuple[str, bytes, str]]) -> None:
+    def draw(found: Sent) -> None:
         drawn.append(found)
 
     draw()
-    async with gateway(http_data_dir=tmp_path) as http:
+    async with gateway(http_data_dir=tmp_path / "files", data_dir=tmp_path / "kept") as http:
+        pair = {"source_lang": "en", "target_lang": "de", "entries": "a\tb"}
+        assert (await http.post("/v3/glossaries", {"name": "a", "dictionaries": [pair]})).status == 201
         for sent in drawn:
             await check(http, sent)
         assert (await http.post("/v1/translate", {"texts": ["Tom"]})).status == 200
@@ -180,12 +196,17 @@ async def test_no_body_is_a_fault_of_the_server(tmp_path: Any):
         "/v2/document/" + "a" * 5000,
         "/download_file/..%2f..%2fetc%2fpasswd",
         "/v3/%00:translateText",
+        "/v3/glossaries/%ff%00",
+        "/v3/glossaries/a/entries?source_lang=%00",
+        "/v3/translation_memories/jobs/a/%ff/file",
+        f"{GOOGLE}/%00/glossaryEntries/..%2f",
+        f"{GOOGLE}/a/glossaryEntries/e.d.%ff",
         "/v1/%ff",
         "//",
         "/?q=%ff",
     ],
 )
 async def test_no_path_is_a_fault_of_the_server(tmp_path: Any, path: str):
-    async with gateway(http_data_dir=tmp_path) as http:
+    async with gateway(http_data_dir=tmp_path / "files", data_dir=tmp_path / "kept") as http:
         for method in ("GET", "POST", "PUT", "DELETE", "OPTIONS"):
             assert (await http.send(method, path)).status < 500

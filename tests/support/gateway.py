@@ -86,6 +86,15 @@ def send(port: int, method: str, path: str, body: bytes, kind: str, headers: Map
         connection.close()
 
 
+async def state_of(http: Gateway, made: dict[str, str]) -> Any:
+    """Return the last state of a document of DeepL's API; made: its ID and key."""
+    while True:
+        state = (await http.form(f"/v2/document/{made['document_id']}", made)).json
+        if state["status"] not in ("queued", "translating"):
+            return state
+        await asyncio.sleep(0.05)
+
+
 @asynccontextmanager
 async def gateway(runner: EchoRunner | None = None, **settings: Any) -> AsyncIterator[Gateway]:
     """Run a server with the HTTP APIs. settings: of the server."""

@@ -22,33 +22,85 @@ _runtime_version.ValidateProtobufRuntimeVersion(
 _sym_db = _symbol_database.Default()
 
 
+from google.protobuf import field_mask_pb2 as google_dot_protobuf_dot_field__mask__pb2
+from google.protobuf import timestamp_pb2 as google_dot_protobuf_dot_timestamp__pb2
 
 
-DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(lingon/google/v3/cloud_translation.proto\x12\x10lingon.google.v3\"\xf2\x01\n\x14TranslateTextRequest\x12\x10\n\x08\x63ontents\x18\x01 \x03(\t\x12\x11\n\tmime_type\x18\x03 \x01(\t\x12\x1c\n\x14source_language_code\x18\x04 \x01(\t\x12\x1c\n\x14target_language_code\x18\x05 \x01(\t\x12\x38\n\x0fglossary_config\x18\x07 \x01(\x0b\x32\x1f.lingon.google.v3.Configuration\x12?\n\x16transliteration_config\x18\r \x01(\x0b\x32\x1f.lingon.google.v3.Configuration\"\x0f\n\rConfiguration\"L\n\x15TranslateTextResponse\x12\x33\n\x0ctranslations\x18\x01 \x03(\x0b\x32\x1d.lingon.google.v3.Translation\"F\n\x0bTranslation\x12\x17\n\x0ftranslated_text\x18\x01 \x01(\t\x12\x1e\n\x16\x64\x65tected_language_code\x18\x04 \x01(\t\"(\n\x15\x44\x65tectLanguageRequest\x12\x0f\n\x07\x63ontent\x18\x01 \x01(\t\"O\n\x16\x44\x65tectLanguageResponse\x12\x35\n\tlanguages\x18\x01 \x03(\x0b\x32\".lingon.google.v3.DetectedLanguage\"=\n\x10\x44\x65tectedLanguage\x12\x15\n\rlanguage_code\x18\x01 \x01(\t\x12\x12\n\nconfidence\x18\x02 \x01(\x02\"\x1e\n\x1cGetSupportedLanguagesRequest\"L\n\x12SupportedLanguages\x12\x36\n\tlanguages\x18\x01 \x03(\x0b\x32#.lingon.google.v3.SupportedLanguage\"Z\n\x11SupportedLanguage\x12\x15\n\rlanguage_code\x18\x01 \x01(\t\x12\x16\n\x0esupport_source\x18\x03 \x01(\x08\x12\x16\n\x0esupport_target\x18\x04 \x01(\x08\x62\x06proto3')
+DESCRIPTOR = _descriptor_pool.Default().AddSerializedFile(b'\n(lingon/google/v3/cloud_translation.proto\x12\x10lingon.google.v3\x1a google/protobuf/field_mask.proto\x1a\x1fgoogle/protobuf/timestamp.proto\"\x80\x02\n\x14TranslateTextRequest\x12\x10\n\x08\x63ontents\x18\x01 \x03(\t\x12\x11\n\tmime_type\x18\x03 \x01(\t\x12\x1c\n\x14source_language_code\x18\x04 \x01(\t\x12\x1c\n\x14target_language_code\x18\x05 \x01(\t\x12\x46\n\x0fglossary_config\x18\x07 \x01(\x0b\x32-.lingon.google.v3.TranslateTextGlossaryConfig\x12?\n\x16transliteration_config\x18\r \x01(\x0b\x32\x1f.lingon.google.v3.Configuration\"l\n\x1bTranslateTextGlossaryConfig\x12\x10\n\x08glossary\x18\x01 \x01(\t\x12\x13\n\x0bignore_case\x18\x02 \x01(\x08\x12&\n\x1e\x63ontextual_translation_enabled\x18\x04 \x01(\x08\"\x0f\n\rConfiguration\"\x8a\x01\n\x15TranslateTextResponse\x12\x33\n\x0ctranslations\x18\x01 \x03(\x0b\x32\x1d.lingon.google.v3.Translation\x12<\n\x15glossary_translations\x18\x03 \x03(\x0b\x32\x1d.lingon.google.v3.Translation\"\x8e\x01\n\x0bTranslation\x12\x17\n\x0ftranslated_text\x18\x01 \x01(\t\x12\x46\n\x0fglossary_config\x18\x03 \x01(\x0b\x32-.lingon.google.v3.TranslateTextGlossaryConfig\x12\x1e\n\x16\x64\x65tected_language_code\x18\x04 \x01(\t\"(\n\x15\x44\x65tectLanguageRequest\x12\x0f\n\x07\x63ontent\x18\x01 \x01(\t\"O\n\x16\x44\x65tectLanguageResponse\x12\x35\n\tlanguages\x18\x01 \x03(\x0b\x32\".lingon.google.v3.DetectedLanguage\"=\n\x10\x44\x65tectedLanguage\x12\x15\n\rlanguage_code\x18\x01 \x01(\t\x12\x12\n\nconfidence\x18\x02 \x01(\x02\"\x1e\n\x1cGetSupportedLanguagesRequest\"L\n\x12SupportedLanguages\x12\x36\n\tlanguages\x18\x01 \x03(\x0b\x32#.lingon.google.v3.SupportedLanguage\"Z\n\x11SupportedLanguage\x12\x15\n\rlanguage_code\x18\x01 \x01(\t\x12\x16\n\x0esupport_source\x18\x03 \x01(\x08\x12\x16\n\x0esupport_target\x18\x04 \x01(\x08\"\x1e\n\tGcsSource\x12\x11\n\tinput_uri\x18\x01 \x01(\t\"F\n\x13GlossaryInputConfig\x12/\n\ngcs_source\x18\x01 \x01(\x0b\x32\x1b.lingon.google.v3.GcsSource\"\xf9\x03\n\x08Glossary\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x44\n\rlanguage_pair\x18\x03 \x01(\x0b\x32+.lingon.google.v3.Glossary.LanguageCodePairH\x00\x12I\n\x12language_codes_set\x18\x04 \x01(\x0b\x32+.lingon.google.v3.Glossary.LanguageCodesSetH\x00\x12;\n\x0cinput_config\x18\x05 \x01(\x0b\x32%.lingon.google.v3.GlossaryInputConfig\x12\x13\n\x0b\x65ntry_count\x18\x06 \x01(\x05\x12/\n\x0bsubmit_time\x18\x07 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x08 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12\x14\n\x0c\x64isplay_name\x18\t \x01(\t\x1aN\n\x10LanguageCodePair\x12\x1c\n\x14source_language_code\x18\x01 \x01(\t\x12\x1c\n\x14target_language_code\x18\x02 \x01(\t\x1a*\n\x10LanguageCodesSet\x12\x16\n\x0elanguage_codes\x18\x01 \x03(\tB\x0b\n\tlanguages\"U\n\x15\x43reateGlossaryRequest\x12\x0e\n\x06parent\x18\x01 \x01(\t\x12,\n\x08glossary\x18\x02 \x01(\x0b\x32\x1a.lingon.google.v3.Glossary\"v\n\x15UpdateGlossaryRequest\x12,\n\x08glossary\x18\x01 \x01(\x0b\x32\x1a.lingon.google.v3.Glossary\x12/\n\x0bupdate_mask\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.FieldMask\"\"\n\x12GetGlossaryRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"%\n\x15\x44\x65leteGlossaryRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"^\n\x15ListGlossariesRequest\x12\x0e\n\x06parent\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\x12\x0e\n\x06\x66ilter\x18\x04 \x01(\t\"a\n\x16ListGlossariesResponse\x12.\n\nglossaries\x18\x01 \x03(\x0b\x32\x1a.lingon.google.v3.Glossary\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"3\n\x0cGlossaryTerm\x12\x15\n\rlanguage_code\x18\x01 \x01(\t\x12\x0c\n\x04text\x18\x02 \x01(\t\"\xe3\x01\n\rGlossaryEntry\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\x45\n\nterms_pair\x18\x02 \x01(\x0b\x32\x31.lingon.google.v3.GlossaryEntry.GlossaryTermsPair\x1a}\n\x11GlossaryTermsPair\x12\x33\n\x0bsource_term\x18\x01 \x01(\x0b\x32\x1e.lingon.google.v3.GlossaryTerm\x12\x33\n\x0btarget_term\x18\x02 \x01(\x0b\x32\x1e.lingon.google.v3.GlossaryTerm\"\'\n\x17GetGlossaryEntryRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"*\n\x1a\x44\x65leteGlossaryEntryRequest\x12\x0c\n\x04name\x18\x01 \x01(\t\"S\n\x1aListGlossaryEntriesRequest\x12\x0e\n\x06parent\x18\x01 \x01(\t\x12\x11\n\tpage_size\x18\x02 \x01(\x05\x12\x12\n\npage_token\x18\x03 \x01(\t\"q\n\x1bListGlossaryEntriesResponse\x12\x39\n\x10glossary_entries\x18\x01 \x03(\x0b\x32\x1f.lingon.google.v3.GlossaryEntry\x12\x17\n\x0fnext_page_token\x18\x02 \x01(\t\"e\n\x1a\x43reateGlossaryEntryRequest\x12\x0e\n\x06parent\x18\x01 \x01(\t\x12\x37\n\x0eglossary_entry\x18\x02 \x01(\x0b\x32\x1f.lingon.google.v3.GlossaryEntry\"U\n\x1aUpdateGlossaryEntryRequest\x12\x37\n\x0eglossary_entry\x18\x01 \x01(\x0b\x32\x1f.lingon.google.v3.GlossaryEntry\"f\n\x16\x43reateGlossaryMetadata\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\x05\x12/\n\x0bsubmit_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x86\x01\n\x16UpdateGlossaryMetadata\x12,\n\x08glossary\x18\x01 \x01(\x0b\x32\x1a.lingon.google.v3.Glossary\x12\r\n\x05state\x18\x02 \x01(\x05\x12/\n\x0bsubmit_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"f\n\x16\x44\x65leteGlossaryMetadata\x12\x0c\n\x04name\x18\x01 \x01(\t\x12\r\n\x05state\x18\x02 \x01(\x05\x12/\n\x0bsubmit_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\"\x85\x01\n\x16\x44\x65leteGlossaryResponse\x12\x0c\n\x04name\x18\x01 \x01(\t\x12/\n\x0bsubmit_time\x18\x02 \x01(\x0b\x32\x1a.google.protobuf.Timestamp\x12,\n\x08\x65nd_time\x18\x03 \x01(\x0b\x32\x1a.google.protobuf.Timestampb\x06proto3')
 
 _globals = globals()
 _builder.BuildMessageAndEnumDescriptors(DESCRIPTOR, _globals)
 _builder.BuildTopDescriptorsAndMessages(DESCRIPTOR, 'lingon.google.v3.cloud_translation_pb2', _globals)
 if not _descriptor._USE_C_DESCRIPTORS:
   DESCRIPTOR._loaded_options = None
-  _globals['_TRANSLATETEXTREQUEST']._serialized_start=63
-  _globals['_TRANSLATETEXTREQUEST']._serialized_end=305
-  _globals['_CONFIGURATION']._serialized_start=307
-  _globals['_CONFIGURATION']._serialized_end=322
-  _globals['_TRANSLATETEXTRESPONSE']._serialized_start=324
-  _globals['_TRANSLATETEXTRESPONSE']._serialized_end=400
-  _globals['_TRANSLATION']._serialized_start=402
-  _globals['_TRANSLATION']._serialized_end=472
-  _globals['_DETECTLANGUAGEREQUEST']._serialized_start=474
-  _globals['_DETECTLANGUAGEREQUEST']._serialized_end=514
-  _globals['_DETECTLANGUAGERESPONSE']._serialized_start=516
-  _globals['_DETECTLANGUAGERESPONSE']._serialized_end=595
-  _globals['_DETECTEDLANGUAGE']._serialized_start=597
-  _globals['_DETECTEDLANGUAGE']._serialized_end=658
-  _globals['_GETSUPPORTEDLANGUAGESREQUEST']._serialized_start=660
-  _globals['_GETSUPPORTEDLANGUAGESREQUEST']._serialized_end=690
-  _globals['_SUPPORTEDLANGUAGES']._serialized_start=692
-  _globals['_SUPPORTEDLANGUAGES']._serialized_end=768
-  _globals['_SUPPORTEDLANGUAGE']._serialized_start=770
-  _globals['_SUPPORTEDLANGUAGE']._serialized_end=860
+  _globals['_TRANSLATETEXTREQUEST']._serialized_start=130
+  _globals['_TRANSLATETEXTREQUEST']._serialized_end=386
+  _globals['_TRANSLATETEXTGLOSSARYCONFIG']._serialized_start=388
+  _globals['_TRANSLATETEXTGLOSSARYCONFIG']._serialized_end=496
+  _globals['_CONFIGURATION']._serialized_start=498
+  _globals['_CONFIGURATION']._serialized_end=513
+  _globals['_TRANSLATETEXTRESPONSE']._serialized_start=516
+  _globals['_TRANSLATETEXTRESPONSE']._serialized_end=654
+  _globals['_TRANSLATION']._serialized_start=657
+  _globals['_TRANSLATION']._serialized_end=799
+  _globals['_DETECTLANGUAGEREQUEST']._serialized_start=801
+  _globals['_DETECTLANGUAGEREQUEST']._serialized_end=841
+  _globals['_DETECTLANGUAGERESPONSE']._serialized_start=843
+  _globals['_DETECTLANGUAGERESPONSE']._serialized_end=922
+  _globals['_DETECTEDLANGUAGE']._serialized_start=924
+  _globals['_DETECTEDLANGUAGE']._serialized_end=985
+  _globals['_GETSUPPORTEDLANGUAGESREQUEST']._serialized_start=987
+  _globals['_GETSUPPORTEDLANGUAGESREQUEST']._serialized_end=1017
+  _globals['_SUPPORTEDLANGUAGES']._serialized_start=1019
+  _globals['_SUPPORTEDLANGUAGES']._serialized_end=1095
+  _globals['_SUPPORTEDLANGUAGE']._serialized_start=1097
+  _globals['_SUPPORTEDLANGUAGE']._serialized_end=1187
+  _globals['_GCSSOURCE']._serialized_start=1189
+  _globals['_GCSSOURCE']._serialized_end=1219
+  _globals['_GLOSSARYINPUTCONFIG']._serialized_start=1221
+  _globals['_GLOSSARYINPUTCONFIG']._serialized_end=1291
+  _globals['_GLOSSARY']._serialized_start=1294
+  _globals['_GLOSSARY']._serialized_end=1799
+  _globals['_GLOSSARY_LANGUAGECODEPAIR']._serialized_start=1664
+  _globals['_GLOSSARY_LANGUAGECODEPAIR']._serialized_end=1742
+  _globals['_GLOSSARY_LANGUAGECODESSET']._serialized_start=1744
+  _globals['_GLOSSARY_LANGUAGECODESSET']._serialized_end=1786
+  _globals['_CREATEGLOSSARYREQUEST']._serialized_start=1801
+  _globals['_CREATEGLOSSARYREQUEST']._serialized_end=1886
+  _globals['_UPDATEGLOSSARYREQUEST']._serialized_start=1888
+  _globals['_UPDATEGLOSSARYREQUEST']._serialized_end=2006
+  _globals['_GETGLOSSARYREQUEST']._serialized_start=2008
+  _globals['_GETGLOSSARYREQUEST']._serialized_end=2042
+  _globals['_DELETEGLOSSARYREQUEST']._serialized_start=2044
+  _globals['_DELETEGLOSSARYREQUEST']._serialized_end=2081
+  _globals['_LISTGLOSSARIESREQUEST']._serialized_start=2083
+  _globals['_LISTGLOSSARIESREQUEST']._serialized_end=2177
+  _globals['_LISTGLOSSARIESRESPONSE']._serialized_start=2179
+  _globals['_LISTGLOSSARIESRESPONSE']._serialized_end=2276
+  _globals['_GLOSSARYTERM']._serialized_start=2278
+  _globals['_GLOSSARYTERM']._serialized_end=2329
+  _globals['_GLOSSARYENTRY']._serialized_start=2332
+  _globals['_GLOSSARYENTRY']._serialized_end=2559
+  _globals['_GLOSSARYENTRY_GLOSSARYTERMSPAIR']._serialized_start=2434
+  _globals['_GLOSSARYENTRY_GLOSSARYTERMSPAIR']._serialized_end=2559
+  _globals['_GETGLOSSARYENTRYREQUEST']._serialized_start=2561
+  _globals['_GETGLOSSARYENTRYREQUEST']._serialized_end=2600
+  _globals['_DELETEGLOSSARYENTRYREQUEST']._serialized_start=2602
+  _globals['_DELETEGLOSSARYENTRYREQUEST']._serialized_end=2644
+  _globals['_LISTGLOSSARYENTRIESREQUEST']._serialized_start=2646
+  _globals['_LISTGLOSSARYENTRIESREQUEST']._serialized_end=2729
+  _globals['_LISTGLOSSARYENTRIESRESPONSE']._serialized_start=2731
+  _globals['_LISTGLOSSARYENTRIESRESPONSE']._serialized_end=2844
+  _globals['_CREATEGLOSSARYENTRYREQUEST']._serialized_start=2846
+  _globals['_CREATEGLOSSARYENTRYREQUEST']._serialized_end=2947
+  _globals['_UPDATEGLOSSARYENTRYREQUEST']._serialized_start=2949
+  _globals['_UPDATEGLOSSARYENTRYREQUEST']._serialized_end=3034
+  _globals['_CREATEGLOSSARYMETADATA']._serialized_start=3036
+  _globals['_CREATEGLOSSARYMETADATA']._serialized_end=3138
+  _globals['_UPDATEGLOSSARYMETADATA']._serialized_start=3141
+  _globals['_UPDATEGLOSSARYMETADATA']._serialized_end=3275
+  _globals['_DELETEGLOSSARYMETADATA']._serialized_start=3277
+  _globals['_DELETEGLOSSARYMETADATA']._serialized_end=3379
+  _globals['_DELETEGLOSSARYRESPONSE']._serialized_start=3382
+  _globals['_DELETEGLOSSARYRESPONSE']._serialized_end=3515
 # @@protoc_insertion_point(module_scope)

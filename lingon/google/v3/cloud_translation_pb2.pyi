@@ -7,7 +7,9 @@ bytes of those of google.cloud.translation.v3; fields that are not listed are ig
 
 from collections import abc as _abc
 from google.protobuf import descriptor as _descriptor
+from google.protobuf import field_mask_pb2 as _field_mask_pb2
 from google.protobuf import message as _message
+from google.protobuf import timestamp_pb2 as _timestamp_pb2
 from google.protobuf.internal import containers as _containers
 import builtins as _builtins
 import sys
@@ -40,12 +42,12 @@ class TranslateTextRequest(_message.Message):
         """At most 1,024."""
 
     @_builtins.property
-    def glossary_config(self) -> Global___Configuration:
-        """If it is set, the request is refused."""
+    def glossary_config(self) -> Global___TranslateTextGlossaryConfig:
+        """The texts are translated twice: as without it, and with the glossary."""
 
     @_builtins.property
     def transliteration_config(self) -> Global___Configuration:
-        """As glossary_config."""
+        """If it is set, the request is refused."""
 
     def __init__(
         self,
@@ -54,7 +56,7 @@ class TranslateTextRequest(_message.Message):
         mime_type: _builtins.str = ...,
         source_language_code: _builtins.str = ...,
         target_language_code: _builtins.str = ...,
-        glossary_config: Global___Configuration | None = ...,
+        glossary_config: Global___TranslateTextGlossaryConfig | None = ...,
         transliteration_config: Global___Configuration | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["glossary_config", b"glossary_config", "transliteration_config", b"transliteration_config"]  # noqa: Y015
@@ -64,6 +66,34 @@ class TranslateTextRequest(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TranslateTextRequest: _TypeAlias = TranslateTextRequest  # noqa: Y015
+
+@_typing.final
+class TranslateTextGlossaryConfig(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GLOSSARY_FIELD_NUMBER: _builtins.int
+    IGNORE_CASE_FIELD_NUMBER: _builtins.int
+    CONTEXTUAL_TRANSLATION_ENABLED_FIELD_NUMBER: _builtins.int
+    glossary: _builtins.str
+    """projects/P/locations/L/glossaries/NAME, where NAME is that of a glossary of the caller; see GlossaryService."""
+    ignore_case: _builtins.bool
+    """Without effect: terms are found in any case, unless the glossary has them with TERM_CASE_EXACT."""
+    contextual_translation_enabled: _builtins.bool
+    """Without effect."""
+    def __init__(
+        self,
+        *,
+        glossary: _builtins.str = ...,
+        ignore_case: _builtins.bool = ...,
+        contextual_translation_enabled: _builtins.bool = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["contextual_translation_enabled", b"contextual_translation_enabled", "glossary", b"glossary", "ignore_case", b"ignore_case"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___TranslateTextGlossaryConfig: _TypeAlias = TranslateTextGlossaryConfig  # noqa: Y015
 
 @_typing.final
 class Configuration(_message.Message):
@@ -87,18 +117,24 @@ class TranslateTextResponse(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TRANSLATIONS_FIELD_NUMBER: _builtins.int
+    GLOSSARY_TRANSLATIONS_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def translations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Translation]:
         """One for each text, in the order of the request."""
+
+    @_builtins.property
+    def glossary_translations(self) -> _containers.RepeatedCompositeFieldContainer[Global___Translation]:
+        """With a glossary: one for each text."""
 
     def __init__(
         self,
         *,
         translations: _abc.Iterable[Global___Translation] | None = ...,
+        glossary_translations: _abc.Iterable[Global___Translation] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["translations", b"translations"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["glossary_translations", b"glossary_translations", "translations", b"translations"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -109,19 +145,25 @@ class Translation(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     TRANSLATED_TEXT_FIELD_NUMBER: _builtins.int
+    GLOSSARY_CONFIG_FIELD_NUMBER: _builtins.int
     DETECTED_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
     translated_text: _builtins.str
     detected_language_code: _builtins.str
     """Empty if the request has the source language."""
+    @_builtins.property
+    def glossary_config(self) -> Global___TranslateTextGlossaryConfig:
+        """As in the request, of a translation with a glossary."""
+
     def __init__(
         self,
         *,
         translated_text: _builtins.str = ...,
+        glossary_config: Global___TranslateTextGlossaryConfig | None = ...,
         detected_language_code: _builtins.str = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["glossary_config", b"glossary_config"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["detected_language_code", b"detected_language_code", "translated_text", b"translated_text"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detected_language_code", b"detected_language_code", "glossary_config", b"glossary_config", "translated_text", b"translated_text"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -250,3 +292,587 @@ class SupportedLanguage(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___SupportedLanguage: _TypeAlias = SupportedLanguage  # noqa: Y015
+
+@_typing.final
+class GcsSource(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    INPUT_URI_FIELD_NUMBER: _builtins.int
+    input_uri: _builtins.str
+    """A data: address with tab- or comma-separated values or TMX, such as data:text/csv,house%2CHaus. Addresses of Google's
+    storage are refused.
+    """
+    def __init__(
+        self,
+        *,
+        input_uri: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["input_uri", b"input_uri"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GcsSource: _TypeAlias = GcsSource  # noqa: Y015
+
+@_typing.final
+class GlossaryInputConfig(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GCS_SOURCE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def gcs_source(self) -> Global___GcsSource: ...
+    def __init__(
+        self,
+        *,
+        gcs_source: Global___GcsSource | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["gcs_source", b"gcs_source"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["gcs_source", b"gcs_source"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GlossaryInputConfig: _TypeAlias = GlossaryInputConfig  # noqa: Y015
+
+@_typing.final
+class Glossary(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class LanguageCodePair(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        SOURCE_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
+        TARGET_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
+        source_language_code: _builtins.str
+        target_language_code: _builtins.str
+        def __init__(
+            self,
+            *,
+            source_language_code: _builtins.str = ...,
+            target_language_code: _builtins.str = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["source_language_code", b"source_language_code", "target_language_code", b"target_language_code"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
+    class LanguageCodesSet(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        LANGUAGE_CODES_FIELD_NUMBER: _builtins.int
+        @_builtins.property
+        def language_codes(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]: ...
+        def __init__(
+            self,
+            *,
+            language_codes: _abc.Iterable[_builtins.str] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["language_codes", b"language_codes"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    NAME_FIELD_NUMBER: _builtins.int
+    LANGUAGE_PAIR_FIELD_NUMBER: _builtins.int
+    LANGUAGE_CODES_SET_FIELD_NUMBER: _builtins.int
+    INPUT_CONFIG_FIELD_NUMBER: _builtins.int
+    ENTRY_COUNT_FIELD_NUMBER: _builtins.int
+    SUBMIT_TIME_FIELD_NUMBER: _builtins.int
+    END_TIME_FIELD_NUMBER: _builtins.int
+    DISPLAY_NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """projects/P/locations/L/glossaries/NAME"""
+    entry_count: _builtins.int
+    display_name: _builtins.str
+    @_builtins.property
+    def language_pair(self) -> Global___Glossary.LanguageCodePair: ...
+    @_builtins.property
+    def language_codes_set(self) -> Global___Glossary.LanguageCodesSet:
+        """Terms that are each other's translation in all pairs of these languages."""
+
+    @_builtins.property
+    def input_config(self) -> Global___GlossaryInputConfig:
+        """None makes an empty glossary, for glossary entries."""
+
+    @_builtins.property
+    def submit_time(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def end_time(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        language_pair: Global___Glossary.LanguageCodePair | None = ...,
+        language_codes_set: Global___Glossary.LanguageCodesSet | None = ...,
+        input_config: Global___GlossaryInputConfig | None = ...,
+        entry_count: _builtins.int = ...,
+        submit_time: _timestamp_pb2.Timestamp | None = ...,
+        end_time: _timestamp_pb2.Timestamp | None = ...,
+        display_name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "input_config", b"input_config", "language_codes_set", b"language_codes_set", "language_pair", b"language_pair", "languages", b"languages", "submit_time", b"submit_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["display_name", b"display_name", "end_time", b"end_time", "entry_count", b"entry_count", "input_config", b"input_config", "language_codes_set", b"language_codes_set", "language_pair", b"language_pair", "languages", b"languages", "name", b"name", "submit_time", b"submit_time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_languages: _TypeAlias = _typing.Literal["language_pair", "language_codes_set"]  # noqa: Y015
+    _WhichOneofArgType_languages: _TypeAlias = _typing.Literal["languages", b"languages"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_languages) -> _WhichOneofReturnType_languages | None: ...
+
+Global___Glossary: _TypeAlias = Glossary  # noqa: Y015
+
+@_typing.final
+class CreateGlossaryRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARENT_FIELD_NUMBER: _builtins.int
+    GLOSSARY_FIELD_NUMBER: _builtins.int
+    parent: _builtins.str
+    """projects/P/locations/L"""
+    @_builtins.property
+    def glossary(self) -> Global___Glossary: ...
+    def __init__(
+        self,
+        *,
+        parent: _builtins.str = ...,
+        glossary: Global___Glossary | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["glossary", b"glossary"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["glossary", b"glossary", "parent", b"parent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateGlossaryRequest: _TypeAlias = CreateGlossaryRequest  # noqa: Y015
+
+@_typing.final
+class UpdateGlossaryRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GLOSSARY_FIELD_NUMBER: _builtins.int
+    UPDATE_MASK_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def glossary(self) -> Global___Glossary: ...
+    @_builtins.property
+    def update_mask(self) -> _field_mask_pb2.FieldMask:
+        """display_name and input_config"""
+
+    def __init__(
+        self,
+        *,
+        glossary: Global___Glossary | None = ...,
+        update_mask: _field_mask_pb2.FieldMask | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["glossary", b"glossary", "update_mask", b"update_mask"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["glossary", b"glossary", "update_mask", b"update_mask"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateGlossaryRequest: _TypeAlias = UpdateGlossaryRequest  # noqa: Y015
+
+@_typing.final
+class GetGlossaryRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetGlossaryRequest: _TypeAlias = GetGlossaryRequest  # noqa: Y015
+
+@_typing.final
+class DeleteGlossaryRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteGlossaryRequest: _TypeAlias = DeleteGlossaryRequest  # noqa: Y015
+
+@_typing.final
+class ListGlossariesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARENT_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    FILTER_FIELD_NUMBER: _builtins.int
+    parent: _builtins.str
+    page_size: _builtins.int
+    page_token: _builtins.str
+    filter: _builtins.str
+    """Such as "src=en AND tgt=de"."""
+    def __init__(
+        self,
+        *,
+        parent: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+        filter: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["filter", b"filter", "page_size", b"page_size", "page_token", b"page_token", "parent", b"parent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListGlossariesRequest: _TypeAlias = ListGlossariesRequest  # noqa: Y015
+
+@_typing.final
+class ListGlossariesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GLOSSARIES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    @_builtins.property
+    def glossaries(self) -> _containers.RepeatedCompositeFieldContainer[Global___Glossary]: ...
+    def __init__(
+        self,
+        *,
+        glossaries: _abc.Iterable[Global___Glossary] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["glossaries", b"glossaries", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListGlossariesResponse: _TypeAlias = ListGlossariesResponse  # noqa: Y015
+
+@_typing.final
+class GlossaryTerm(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
+    TEXT_FIELD_NUMBER: _builtins.int
+    language_code: _builtins.str
+    text: _builtins.str
+    def __init__(
+        self,
+        *,
+        language_code: _builtins.str = ...,
+        text: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["language_code", b"language_code", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GlossaryTerm: _TypeAlias = GlossaryTerm  # noqa: Y015
+
+@_typing.final
+class GlossaryEntry(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    @_typing.final
+    class GlossaryTermsPair(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        SOURCE_TERM_FIELD_NUMBER: _builtins.int
+        TARGET_TERM_FIELD_NUMBER: _builtins.int
+        @_builtins.property
+        def source_term(self) -> Global___GlossaryTerm: ...
+        @_builtins.property
+        def target_term(self) -> Global___GlossaryTerm: ...
+        def __init__(
+            self,
+            *,
+            source_term: Global___GlossaryTerm | None = ...,
+            target_term: Global___GlossaryTerm | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _typing.Literal["source_term", b"source_term", "target_term", b"target_term"]  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["source_term", b"source_term", "target_term", b"target_term"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    NAME_FIELD_NUMBER: _builtins.int
+    TERMS_PAIR_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    """The name of the glossary, /glossaryEntries/ and an ID."""
+    @_builtins.property
+    def terms_pair(self) -> Global___GlossaryEntry.GlossaryTermsPair: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        terms_pair: Global___GlossaryEntry.GlossaryTermsPair | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["terms_pair", b"terms_pair"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "terms_pair", b"terms_pair"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GlossaryEntry: _TypeAlias = GlossaryEntry  # noqa: Y015
+
+@_typing.final
+class GetGlossaryEntryRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GetGlossaryEntryRequest: _TypeAlias = GetGlossaryEntryRequest  # noqa: Y015
+
+@_typing.final
+class DeleteGlossaryEntryRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteGlossaryEntryRequest: _TypeAlias = DeleteGlossaryEntryRequest  # noqa: Y015
+
+@_typing.final
+class ListGlossaryEntriesRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARENT_FIELD_NUMBER: _builtins.int
+    PAGE_SIZE_FIELD_NUMBER: _builtins.int
+    PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    parent: _builtins.str
+    page_size: _builtins.int
+    page_token: _builtins.str
+    def __init__(
+        self,
+        *,
+        parent: _builtins.str = ...,
+        page_size: _builtins.int = ...,
+        page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["page_size", b"page_size", "page_token", b"page_token", "parent", b"parent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListGlossaryEntriesRequest: _TypeAlias = ListGlossaryEntriesRequest  # noqa: Y015
+
+@_typing.final
+class ListGlossaryEntriesResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GLOSSARY_ENTRIES_FIELD_NUMBER: _builtins.int
+    NEXT_PAGE_TOKEN_FIELD_NUMBER: _builtins.int
+    next_page_token: _builtins.str
+    @_builtins.property
+    def glossary_entries(self) -> _containers.RepeatedCompositeFieldContainer[Global___GlossaryEntry]: ...
+    def __init__(
+        self,
+        *,
+        glossary_entries: _abc.Iterable[Global___GlossaryEntry] | None = ...,
+        next_page_token: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["glossary_entries", b"glossary_entries", "next_page_token", b"next_page_token"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___ListGlossaryEntriesResponse: _TypeAlias = ListGlossaryEntriesResponse  # noqa: Y015
+
+@_typing.final
+class CreateGlossaryEntryRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    PARENT_FIELD_NUMBER: _builtins.int
+    GLOSSARY_ENTRY_FIELD_NUMBER: _builtins.int
+    parent: _builtins.str
+    @_builtins.property
+    def glossary_entry(self) -> Global___GlossaryEntry: ...
+    def __init__(
+        self,
+        *,
+        parent: _builtins.str = ...,
+        glossary_entry: Global___GlossaryEntry | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["glossary_entry", b"glossary_entry"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["glossary_entry", b"glossary_entry", "parent", b"parent"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateGlossaryEntryRequest: _TypeAlias = CreateGlossaryEntryRequest  # noqa: Y015
+
+@_typing.final
+class UpdateGlossaryEntryRequest(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GLOSSARY_ENTRY_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def glossary_entry(self) -> Global___GlossaryEntry: ...
+    def __init__(
+        self,
+        *,
+        glossary_entry: Global___GlossaryEntry | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["glossary_entry", b"glossary_entry"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["glossary_entry", b"glossary_entry"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateGlossaryEntryRequest: _TypeAlias = UpdateGlossaryEntryRequest  # noqa: Y015
+
+@_typing.final
+class CreateGlossaryMetadata(_message.Message):
+    """The metadata of the operation that creates a glossary."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    SUBMIT_TIME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    state: _builtins.int
+    """2: it is done."""
+    @_builtins.property
+    def submit_time(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        state: _builtins.int = ...,
+        submit_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["submit_time", b"submit_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "state", b"state", "submit_time", b"submit_time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___CreateGlossaryMetadata: _TypeAlias = CreateGlossaryMetadata  # noqa: Y015
+
+@_typing.final
+class UpdateGlossaryMetadata(_message.Message):
+    """The metadata of the operation that changes a glossary."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    GLOSSARY_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    SUBMIT_TIME_FIELD_NUMBER: _builtins.int
+    state: _builtins.int
+    """As in CreateGlossaryMetadata."""
+    @_builtins.property
+    def glossary(self) -> Global___Glossary: ...
+    @_builtins.property
+    def submit_time(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        glossary: Global___Glossary | None = ...,
+        state: _builtins.int = ...,
+        submit_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["glossary", b"glossary", "submit_time", b"submit_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["glossary", b"glossary", "state", b"state", "submit_time", b"submit_time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___UpdateGlossaryMetadata: _TypeAlias = UpdateGlossaryMetadata  # noqa: Y015
+
+@_typing.final
+class DeleteGlossaryMetadata(_message.Message):
+    """The metadata of the operation that removes a glossary."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    STATE_FIELD_NUMBER: _builtins.int
+    SUBMIT_TIME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    state: _builtins.int
+    """As in CreateGlossaryMetadata."""
+    @_builtins.property
+    def submit_time(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        state: _builtins.int = ...,
+        submit_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["submit_time", b"submit_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "state", b"state", "submit_time", b"submit_time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteGlossaryMetadata: _TypeAlias = DeleteGlossaryMetadata  # noqa: Y015
+
+@_typing.final
+class DeleteGlossaryResponse(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NAME_FIELD_NUMBER: _builtins.int
+    SUBMIT_TIME_FIELD_NUMBER: _builtins.int
+    END_TIME_FIELD_NUMBER: _builtins.int
+    name: _builtins.str
+    @_builtins.property
+    def submit_time(self) -> _timestamp_pb2.Timestamp: ...
+    @_builtins.property
+    def end_time(self) -> _timestamp_pb2.Timestamp: ...
+    def __init__(
+        self,
+        *,
+        name: _builtins.str = ...,
+        submit_time: _timestamp_pb2.Timestamp | None = ...,
+        end_time: _timestamp_pb2.Timestamp | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "submit_time", b"submit_time"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end_time", b"end_time", "name", b"name", "submit_time", b"submit_time"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___DeleteGlossaryResponse: _TypeAlias = DeleteGlossaryResponse  # noqa: Y015

@@ -206,6 +206,22 @@ def test_without_attention_the_search_is_constrained_by_all_terms() -> None:
     assert found.terms == (TermUse(0, CONSTRAINED), TermUse(1, FREE))
 
 
+def test_a_constrained_search_has_at_most_eight_words_and_the_missed_ones_first() -> None:
+    model = Model(free=lambda text: " ".join(word[0].upper() + word[1:] for word in text.split()), aligned=False)
+    terms = [Term(f"word{number}", f"Word{number}") for number in range(9)]
+    translated(model, " ".join([*(f"word{number}" for number in range(9)), "house"]), *terms, Term("house", "Gebäude"))
+    forced = steps_of(model)[-1].forced
+    assert len(forced) == 8
+    assert forced[0] == "Gebäude"
+
+
+def test_a_target_that_is_too_long_for_a_constraint_is_not_asked_for() -> None:
+    model = Model(aligned=False)
+    found = translated(model, "The house is big.", Term("house", "lang " * 13 + "lang"))
+    assert [use.means for use in found.terms] == [MISSED]
+    assert len(steps_of(model)) == 1
+
+
 def test_a_translation_that_no_means_gives_the_term_stays_and_the_term_is_missed() -> None:
     model = Model(aligned=False, constrained=lambda step: ["Das ist etwas anderes."])
     found = translated(model, "The house is big.", Term("house", "Gebäude"))

@@ -1,4 +1,4 @@
-"""Google Cloud Translation v3 on the gRPC port: languages, errors, and quotas of keys."""
+"""Google Cloud Translation v3 on the gRPC port: languages, errors, quotas of keys, and glossaries."""
 
 from __future__ import annotations
 
@@ -7,11 +7,15 @@ from typing import Any
 
 import grpc
 import pytest
+from google.longrunning import operations_proto_pb2 as operations_pb2
+from google.protobuf import json_format
 
 from lingon.bundle.manifest import MANY, Languages, SourceLanguage, TargetLanguage
+from lingon.google.glossaries import TYPES
 from lingon.google.v3 import cloud_translation_pb2 as google
 from lingon.serving.auth.api_keys import new_key
 from lingon.serving.rpc.google import SERVICE
+from lingon.serving.rpc.google_glossaries import OPERATIONS
 from tests.support.credentials import bearer, write_key_file
 from tests.support.echo_engine import EchoRunner, RunningServer, running
 from tests.support.gateway import KNOWS_LANGUAGES, Gateway, gateway
@@ -137,9 +141,19 @@ async def test_a_text_of_no_known_language_is_translated_by_a_model_between_vari
         ({"contents": ["a"], "target_language_code": ""}, "INVALID_ARGUMENT", "must name a language"),
         ({"contents": ["a"], "target_language_code": "fr"}, "INVALID_ARGUMENT", "no model translates into 'fr'"),
         (
-            {"contents": ["a"], "glossary_config": google.Configuration()},
+            {"contents": ["a"], "transliteration_config": google.Configuration()},
             "UNIMPLEMENTED",
-            "glossary_config is not supported",
+            "transliteration_config is not supported",
+        ),
+        (
+            {"contents": ["a"], "glossary_config": {"glossary": "projects/p/locations/l/glossaries/g"}},
+            "UNIMPLEMENTED",
+            "this server keeps no glossaries; start it with --data-dir",
+        ),
+        (
+            {"contents": ["a"], "glossary_config": {"glossary": "g"}},
+            "INVALID_ARGUMENT",
+            "glossary_config.glossary must be projects/P/locations/L/glossaries/NAME, got 'g'",
         ),
     ],
 )
@@ -176,3 +190,69 @@ async def test_it_is_off_unless_asked_for():
     async with running() as server:
         with pytest.raises(grpc.aio.AioRpcError, match="UNIMPLEMENTED"):
             await translate(server, contents=["Tom"])
+
+
+async def call(server: RunningServer, method: str, request: Any, reply: Any, metadata: Any = ()) -> Any:
+    """Call a method of Google's API over gRPC. reply: the type of its reply."""
+    path = method if "/" in method else f"{SERVICE}/{method}"
+    send = server.channel.unary_unary(
+        f"/{path}", request_serializer=type(request).SerializeToString, response_deserializer=reply.FromString
+    )
+    return await send(request, metadata=metadata, timeout=20)
+
+
+PLACE = "projects/p/locations/global"
+SHOP = f"{PLACE}/glossaries/shop"
+
+
+def shop(entries: str = "Tom%2CThomas") -> google.CreateGlossaryRequest:
+    pair = {"source_language_code": "en", "target_language_code": "de"}
+    source = {"gcs_source": {"input_uri": f"data:text/csv,{entries}"}}
+    return google.CreateGlossaryRequest(
+        parent=PLACE, glossary={"name": SHOP, "language_pair": pair, "input_config": source}
+    )
+
+
+async def test_a_glossary_of_one_protocol_is_that_of_the_other(tmp_path: Path):
+    async with gateway(google_v3=True, data_dir=tmp_path) as http:
+        operation = await call(http.server, "CreateGlossary", shop(), operations_pb2.Operation)
+        assert (operation.done, operation.response.type_url) == (True, f"{TYPES}Glossary")
+        asked = operations_pb2.GetOperationRequest(name=operation.name)
+        found = await call(http.server, f"{OPERATIONS}/GetOperation", asked, operations_pb2.Operation)
+        assert found == operation
+        glossary = google.Glossary.FromString(operation.response.value)
+        shown = await http.get(f"/v3/{SHOP}")
+        assert json_format.Parse(shown.body, google.Glossary()) == glossary
+        config = {"glossary": SHOP}
+        texts = ["Tom lives in Boston.", "Wo ist der Bahnhof?"]
+        reply = await translate(http.server, contents=texts, glossary_config=config)
+        assert [each.translated_text for each in reply.translations] == texts
+        assert [each.translated_text for each in reply.glossary_translations] == ["Thomas lives in Boston.", texts[1]]
+        assert {each.glossary_config.glossary for each in reply.glossary_translations} == {SHOP}
+        request = {"contents": texts, "targetLanguageCode": "de", "mimeType": "text/plain", "glossaryConfig": config}
+        over_rest = (await http.post("/v3/projects/p/locations/global:translateText", request)).json
+    assert over_rest == json_format.MessageToDict(reply)
+
+
+async def test_a_key_does_not_see_the_glossaries_of_another_over_grpc(tmp_path: Path):
+    keys = {"web": new_key(), "other": new_key()}
+    settings = {"google_v3": True, "data_dir": tmp_path / "kept", "api_keys": write_key_file(tmp_path, keys)}
+    async with running(bundles=(KNOWS_LANGUAGES,), **settings) as server:
+        await call(server, "CreateGlossary", shop(), operations_pb2.Operation, bearer(keys["web"]))
+        fields = {"contents": ["Tom"], "source_language_code": "en", "glossary_config": {"glossary": SHOP}}
+        own = await translate(server, bearer(keys["web"]), **fields)
+        with pytest.raises(grpc.aio.AioRpcError, match="NOT_FOUND"):
+            await translate(server, bearer(keys["other"]), **fields)
+        listed = google.ListGlossariesRequest(parent=PLACE)
+        found = await call(server, "ListGlossaries", listed, google.ListGlossariesResponse, bearer(keys["other"]))
+    assert [each.translated_text for each in own.glossary_translations] == ["Thomas"]
+    assert list(found.glossaries) == []
+
+
+async def test_bad_entries_of_a_glossary_are_named_over_grpc(tmp_path: Path):
+    async with running(bundles=(KNOWS_LANGUAGES,), google_v3=True, data_dir=tmp_path) as server:
+        for entries, message in (("a%2Cb%0Ac", "2"), ("a%2Cb%0Aa%2Cc", "contradict")):
+            with pytest.raises(grpc.aio.AioRpcError, match="INVALID_ARGUMENT") as caught:
+                await call(server, "CreateGlossary", shop(entries), operations_pb2.Operation)
+            assert message in caught.value.details()
+            assert "\n" not in caught.value.details()

@@ -213,6 +213,7 @@ async def test_a_key_sees_its_own_memories_alone_within_its_quotas(tmp_path: Pat
         large = [pb.Segment(source=f"{number} {'long ' * 50}", target="x" * 200) for number in range(700)]
         status, _ = await failure(put(stub, large, key=one))
         assert (status.code, "keeps 3,300,000" in status.message) == (code_pb2.RESOURCE_EXHAUSTED, True)
+        assert len(folders_of_segments(tmp_path)) == 1
         await put(stub, [CLOSE], key=one)
         await put(stub, [OPEN], key=other)
         assert len(folders_of_segments(tmp_path)) == 2

@@ -9,6 +9,7 @@ from pathlib import Path
 import pytest
 
 from lingon.errors import DiskFull, NotStored
+from lingon.serving.stores import memory_file
 from lingon.serving.stores.data_dir import DataDir, StoreLimits
 from lingon.serving.stores.memories import MemoryStore
 from tests.support.stores import ITEMS, outcomes_of_kills, put_memory, room
@@ -98,6 +99,24 @@ async def test_memories_are_found_while_another_server_changes_them_all_the_time
         assert await targets(store, "Open it.") == ["site:x"]
         await asyncio.sleep(0)
     await changing
+
+
+async def test_a_memory_that_another_server_replaces_while_it_is_opened_is_opened_again(
+    open_store, tmp_path, monkeypatch
+):
+    store = open_store()
+    await put_memory(store, ("Open it.", "old"))
+    (path,) = header_paths(tmp_path)
+    old = [memory_file.read_header(path, "site")]
+    await put_memory(store, ("Open it.", "new"))
+    read = memory_file.read_header
+    monkeypatch.setattr(memory_file, "read_header", lambda *asked: old.pop() if old else read(*asked))
+    header, memory = memory_file.open_memory(path, "site")
+    assert (header, memory.segment(0).target) == (read(path, "site"), "new")
+
+
+def header_paths(folder: Path) -> list[Path]:
+    return list(folder.rglob("*.memory"))
 
 
 async def test_on_a_full_disk_nothing_changes_and_nothing_is_left_over(open_store, tmp_path):

@@ -13,7 +13,7 @@ from typing import Any
 
 import pytest
 
-from lingon.errors import Cancelled, EngineFault, EngineLost, OutOfMemory, RequestError
+from lingon.errors import Cancelled, EngineFault, EngineLost, Expired, OutOfMemory, RequestError
 from lingon.serving.decoding.job import Hypothesis, Job
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.translation.engine_client import LoopCallbacks
@@ -115,6 +115,45 @@ async def test_a_text_keeps_its_translation_if_the_engine_takes_no_other_attempt
     engine.jobs[0].on_done(_repeating("Tom lives ", 20))
     (result,) = (await asyncio.wait_for(request, 5)).results
     assert result.hypotheses[0].text == ("Tom lives " * 20).strip()
+
+
+TERM = pb.Term(source="station", target="Bahnhof")
+
+
+async def _repairing(model: Translator, engine: Any) -> asyncio.Task[pb.TranslateResponse]:
+    """Return a request whose first translation misses its term, so that its last job is of the repair."""
+    request = asyncio.create_task(model.translate(pb.TranslateRequest(texts=["Where is the station"], terms=[TERM])))
+    await eventually(lambda: len(engine.jobs) == 1)
+    engine.jobs[0].on_done(_repeating("Tom lives", 1))
+    await eventually(lambda: len(engine.jobs) == 2)
+    assert engine.jobs[1].follow_up
+    return request
+
+
+async def test_a_text_keeps_its_translation_if_its_terms_cannot_be_put_into_it(tmp_path: Path):
+    model, engine = translator(tmp_path)
+    request = await _repairing(model, engine)
+    engine.jobs[1].on_done(EngineFault("not a number"))
+    (result,) = (await asyncio.wait_for(request, 5)).results
+    assert result.hypotheses[0].text == "Tom lives"
+    assert [each.means for each in result.terms] == [pb.TERM_MEANS_MISSED]
+
+
+async def test_a_deadline_that_passes_during_a_repair_ends_the_request(tmp_path: Path):
+    model, engine = translator(tmp_path)
+    request = await _repairing(model, engine)
+    engine.jobs[1].on_done(Expired("late"))
+    with pytest.raises(Expired):
+        await asyncio.wait_for(request, 5)
+
+
+async def test_a_request_that_is_cancelled_during_a_repair_cancels_its_jobs(tmp_path: Path):
+    model, engine = translator(tmp_path)
+    request = await _repairing(model, engine)
+    request.cancel()
+    with pytest.raises(asyncio.CancelledError):
+        await request
+    assert engine.cancelled == [engine.jobs[1]]
 
 
 @pytest.mark.parametrize("closed_before", [False, True])

@@ -1,0 +1,105 @@
+"""The glossaries and translation memories that the server keeps, for one caller."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from typing import Any
+
+from google.rpc import code_pb2
+
+from lingon.errors import ServerError
+from lingon.gateway.backend import Backend, Caller
+from lingon.message_batches import batches_of
+from lingon.translation.v1 import stores_pb2 as stores
+from lingon.translation.v1 import translation_pb2 as pb
+
+
+class Stores:
+    """The methods of GlossaryService and MemoryService. All raise ServerError.
+
+    A server without a folder for them answers UNIMPLEMENTED, and one that has none of a name NOT_FOUND.
+    """
+
+    def __init__(self, backend: Backend, caller: Caller) -> None:
+        self._backend, self._caller = backend, caller
+
+    async def put_glossary(self, header: stores.PutGlossaryHeader, terms: Sequence[pb.Term]) -> stores.Glossary:
+        """Store terms as the header says, and return the glossary."""
+
+        async def messages() -> AsyncIterator[stores.PutGlossaryRequest]:
+            yield stores.PutGlossaryRequest(header=header)
+            for part in batches_of(terms):
+                yield stores.PutGlossaryRequest(terms=part)
+
+        stored: stores.Glossary = await self._call(self._backend.glossary_stub.PutGlossary, messages())
+        return stored
+
+    async def glossary(self, name: str) -> stores.Glossary:
+        """Return a glossary without its terms."""
+        request = stores.GetGlossaryRequest(name=name)
+        found: stores.Glossary = await self._call(self._backend.glossary_stub.GetGlossary, request)
+        return found
+
+    async def glossaries(self) -> list[stores.Glossary]:
+        """Return all glossaries without their terms, sorted by name."""
+        reply = await self._call(self._backend.glossary_stub.ListGlossaries, stores.ListGlossariesRequest())
+        return list(reply.glossaries)
+
+    async def terms(self, name: str, source: str, target: str) -> list[pb.Term]:
+        """Return the terms of a glossary for a pair of languages, in their order."""
+        request = stores.ReadGlossaryRequest(name=name, source_language_code=source, target_language_code=target)
+        replies = self._backend.replies(self._backend.glossary_stub.ReadGlossary, request, self._caller)
+        return [term async for reply in replies for term in reply.terms]
+
+    async def delete_glossary(self, name: str, source: str = "", target: str = "") -> None:
+        """Remove a glossary, or its terms for a pair of languages."""
+        request = stores.DeleteGlossaryRequest(name=name, source_language_code=source, target_language_code=target)
+        await self._call(self._backend.glossary_stub.DeleteGlossary, request)
+
+    async def put_memory(self, header: stores.PutMemoryHeader, segments: Iterable[stores.Segment]) -> stores.Memory:
+        """Store segments as the header says, and return the memory."""
+
+        async def messages() -> AsyncIterator[stores.PutMemoryRequest]:
+            yield stores.PutMemoryRequest(header=header)
+            for part in batches_of(segments):
+                yield stores.PutMemoryRequest(segments=part)
+
+        stored: stores.Memory = await self._call(self._backend.memory_stub.PutMemory, messages())
+        return stored
+
+    async def memory(self, name: str) -> stores.Memory:
+        """Return a memory without its segments."""
+        request = stores.GetMemoryRequest(name=name)
+        found: stores.Memory = await self._call(self._backend.memory_stub.GetMemory, request)
+        return found
+
+    async def memories(self) -> list[stores.Memory]:
+        """Return all memories without their segments, sorted by name."""
+        reply = await self._call(self._backend.memory_stub.ListMemories, stores.ListMemoriesRequest())
+        return list(reply.memories)
+
+    async def segments(self, name: str) -> AsyncIterator[stores.Segment]:
+        """Yield the segments of a memory in their order."""
+        request = stores.ReadMemoryRequest(name=name)
+        async for reply in self._backend.replies(self._backend.memory_stub.ReadMemory, request, self._caller):
+            for segment in reply.segments:
+                yield segment
+
+    async def delete_memory(self, name: str) -> None:
+        await self._call(self._backend.memory_stub.DeleteMemory, stores.DeleteMemoryRequest(name=name))
+
+    async def _call(self, method: Any, request: Any) -> Any:
+        return await self._backend.call(method, request, self._caller)
+
+
+async def if_kept(listing: Awaitable[list[Any]]) -> list[Any] | None:
+    """Return a list of the server, or None if the server keeps nothing.
+
+    Tools ask for lists before they translate, even if they use nothing of them.
+    """
+    try:
+        return await listing
+    except ServerError as error:
+        if error.code != code_pb2.UNIMPLEMENTED:
+            raise
+        return None

@@ -1,0 +1,119 @@
+"""The glossaries of Google Cloud Translation v3 on the gRPC port, as calls of GlossaryService."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from typing import Any
+
+from google.longrunning import operations_proto_pb2 as operations_pb2
+from google.protobuf.empty_pb2 import Empty
+
+from lingon.google.glossaries import GoogleGlossaries
+from lingon.google.v3 import cloud_translation_pb2 as google
+from lingon.message_batches import batches_of
+from lingon.serving.rpc.calls import Context
+from lingon.serving.rpc.glossaries import GlossaryService
+from lingon.translation.v1 import stores_pb2 as stores
+from lingon.translation.v1 import translation_pb2 as pb
+
+OPERATIONS = "google.longrunning.Operations"
+
+Method = Callable[[Any, Context], Awaitable[Any]]
+
+
+class CallGlossaries:
+    """The glossaries of the caller of a call; see lingon.google.glossaries.KeptGlossaries."""
+
+    def __init__(self, service: GlossaryService, context: Context) -> None:
+        self._service, self._context = service, context
+
+    async def put_glossary(self, header: stores.PutGlossaryHeader, terms: Sequence[pb.Term]) -> stores.Glossary:
+        async def messages() -> AsyncIterator[stores.PutGlossaryRequest]:
+            yield stores.PutGlossaryRequest(header=header)
+            for batch in batches_of(terms):
+                yield stores.PutGlossaryRequest(terms=batch)
+
+        return await self._service.PutGlossary(messages(), self._context)
+
+    async def glossary(self, name: str) -> stores.Glossary:
+        return await self._service.GetGlossary(stores.GetGlossaryRequest(name=name), self._context)
+
+    async def glossaries(self) -> list[stores.Glossary]:
+        reply = await self._service.ListGlossaries(stores.ListGlossariesRequest(), self._context)
+        return list(reply.glossaries)
+
+    async def terms(self, name: str, source: str, target: str) -> list[pb.Term]:
+        request = stores.ReadGlossaryRequest(name=name, source_language_code=source, target_language_code=target)
+        return [term async for part in self._service.ReadGlossary(request, self._context) for term in part.terms]
+
+    async def delete_glossary(self, name: str, source: str = "", target: str = "") -> None:
+        request = stores.DeleteGlossaryRequest(name=name, source_language_code=source, target_language_code=target)
+        await self._service.DeleteGlossary(request, self._context)
+
+
+class GoogleGlossaryService:
+    """The methods for glossaries, for their entries, and for the operations that change them."""
+
+    def __init__(self, service: GlossaryService) -> None:
+        self._service = service
+
+    def of(self, context: Context) -> GoogleGlossaries:
+        """Return the glossaries of the caller of a call."""
+        return GoogleGlossaries(CallGlossaries(self._service, context))
+
+    def methods(self) -> dict[str, tuple[Method, Any]]:
+        """Return the methods of Google's service by name, each with the type of its request."""
+        return {
+            "CreateGlossary": (self._create, google.CreateGlossaryRequest),
+            "UpdateGlossary": (self._update, google.UpdateGlossaryRequest),
+            "ListGlossaries": (self._list, google.ListGlossariesRequest),
+            "GetGlossary": (self._get, google.GetGlossaryRequest),
+            "DeleteGlossary": (self._delete, google.DeleteGlossaryRequest),
+            "GetGlossaryEntry": (self._get_entry, google.GetGlossaryEntryRequest),
+            "ListGlossaryEntries": (self._list_entries, google.ListGlossaryEntriesRequest),
+            "CreateGlossaryEntry": (self._create_entry, google.CreateGlossaryEntryRequest),
+            "UpdateGlossaryEntry": (self._update_entry, google.UpdateGlossaryEntryRequest),
+            "DeleteGlossaryEntry": (self._delete_entry, google.DeleteGlossaryEntryRequest),
+        }
+
+    def operations(self) -> dict[str, tuple[Method, Any]]:
+        """Return the methods of OPERATIONS by name, each with the type of its request."""
+        return {"GetOperation": (self._operation, operations_pb2.GetOperationRequest)}
+
+    async def _create(self, request: google.CreateGlossaryRequest, context: Context) -> operations_pb2.Operation:
+        return (await self.of(context).create(request)).message()
+
+    async def _update(self, request: google.UpdateGlossaryRequest, context: Context) -> operations_pb2.Operation:
+        return (await self.of(context).update(request)).message()
+
+    async def _delete(self, request: google.DeleteGlossaryRequest, context: Context) -> operations_pb2.Operation:
+        return (await self.of(context).delete(request)).message()
+
+    async def _operation(
+        self, request: operations_pb2.GetOperationRequest, context: Context
+    ) -> operations_pb2.Operation:
+        return (await self.of(context).operation(request.name)).message()
+
+    async def _get(self, request: google.GetGlossaryRequest, context: Context) -> google.Glossary:
+        return await self.of(context).get(request)
+
+    async def _list(self, request: google.ListGlossariesRequest, context: Context) -> google.ListGlossariesResponse:
+        return await self.of(context).list(request)
+
+    async def _get_entry(self, request: google.GetGlossaryEntryRequest, context: Context) -> google.GlossaryEntry:
+        return await self.of(context).get_entry(request)
+
+    async def _list_entries(
+        self, request: google.ListGlossaryEntriesRequest, context: Context
+    ) -> google.ListGlossaryEntriesResponse:
+        return await self.of(context).list_entries(request)
+
+    async def _create_entry(self, request: google.CreateGlossaryEntryRequest, context: Context) -> google.GlossaryEntry:
+        return await self.of(context).create_entry(request)
+
+    async def _update_entry(self, request: google.UpdateGlossaryEntryRequest, context: Context) -> google.GlossaryEntry:
+        return await self.of(context).update_entry(request)
+
+    async def _delete_entry(self, request: google.DeleteGlossaryEntryRequest, context: Context) -> Empty:
+        await self.of(context).delete_entry(request)
+        return Empty()
