@@ -68,6 +68,7 @@ def build_manifest(checkpoint: Checkpoint, folder: Path, settings: ExportSetting
         languages=languages,
         source_end=tokenizer.source_end,
         origin=_origin(checkpoint.config),
+        terms=data.terms.form if data.terms is not None else None,
     )
 
 

@@ -82,11 +82,14 @@ def _training(config: Config, progress: TrainingProgress) -> list[str]:
     valid = ", ".join(dict.fromkeys(path.name for corpus in config.data.valid for path in corpus.files()))
     trained, languages = first_of([*map(pair_name, config.data.trained)], MOST_SHOWN), config.languages
     pairs = [f"- pairs of languages in the training text: {trained}, of {len(languages.pairs):,}"] if languages else []
+    told = config.data.terms
+    terms = [] if told is None else [f"- annotated with terms: {told.share:.1%} of the pairs with word alignments"]
     return [
         "## Training",
         "",
         f"- training text: {', '.join(corpora)}; validation text: {valid}",
         *pairs,
+        *terms,
         f"- {progress.step:,} updates of {training.accumulate} x {training.batch_tokens:,} tokens, "
         f"{progress.target_tokens:,} target tokens in {progress.seconds / 3600:.2f} hours",
         f"- peak learning rate {training.learning_rate}, {training.warmup_steps} warm-up and {training.cooldown_steps} "

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import asdict, dataclass, replace
 from pathlib import Path
 
 import numpy as np
@@ -85,6 +85,7 @@ def _config(source: ForeignModel, pair: tuple[str, str]) -> Config:
             "source_language": pair[0],
             "target_language": pair[1],
             "max_tokens": facts.longest,
+            "terms": None if source.terms is None else asdict(source.terms),
         },
         "tokenizer": {
             "kind": _kind(tokenizer),

@@ -128,6 +128,15 @@ class ModelReadingOptions(OptionGroup):
             show_default=False,
         ),
     ] = None
+    terms: Annotated[
+        bool,
+        typer.Option(
+            "--terms",
+            help="The model was trained with terms in the form of OpusTrainer, __source__ dog __target__ Hund "
+            "__done__, so that it is given those of requests in this form. Default: it was not.",
+            show_default=False,
+        ),
+    ] = False
 
 
 ShortlistChoiceOption = Annotated[
@@ -277,6 +286,7 @@ def _settings(
         origin=published.source,
         scores=published.scores,
         shortlist=shortlist,
+        terms=reading.terms,
     )
 
 

@@ -13,6 +13,7 @@ from torch import Tensor
 from lingon.export.graphs.quantisation import InputRange
 from lingon.importers.files.pieces import Numbering
 from lingon.serving.runtime.shortlist import Shortlist
+from lingon.terms.annotation import AnnotationForm
 from lingon.text import Tokenizer
 from lingon.training.config import LanguageSettings
 from lingon.training.model_settings import TransformerSettings
@@ -76,6 +77,7 @@ class ForeignModel:
     languages: of a model of several languages: all that it knows
     shortlist: its own likely target pieces of each source piece, if its files have them
     ranges: of the inputs of its 8-bit products, if it was trained for them
+    terms: the form of annotated sources, if it was trained with such sources
     """
 
     settings: TransformerSettings
@@ -88,6 +90,7 @@ class ForeignModel:
     languages: LanguageSettings | None = None
     shortlist: Shortlist | None = None
     ranges: Mapping[str, InputRange] | None = None
+    terms: AnnotationForm | None = None
 
 
 def digests(files: Iterable[Path]) -> dict[str, str]:

@@ -34,6 +34,7 @@ from lingon.importers.readers.t5 import read_t5
 from lingon.importers.readers.t5gemma import read_t5gemma
 from lingon.importers.toolkits import ctranslate2, fxtranslate, marian, opennmt, transformers
 from lingon.serving.runtime.device import NATIVES
+from lingon.terms.annotation import OPUS_TRAINER_FORM, unread_marker
 from lingon.text import normalise
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.corpus import Pair
@@ -101,6 +102,26 @@ def own_pairs(
     found = translate_once(checkpoint, [normalise(pair.source) for pair in pairs], known)
     decode = checkpoint.tokenizer.decode
     return [Pair(pair.source, decode(best.tokens)) for pair, best in zip(pairs, found, strict=True)]
+
+
+def with_terms(source: ForeignModel, *, trained: bool) -> ForeignModel:
+    """Return a source that says whether its model reads sources annotated with terms, in the form of OpusTrainer.
+
+    trained: whether the user says so. The vocabulary alone does not tell: Firefox's students have the markers, which
+        their training never shows them. A note says that they are there.
+
+    Raises SettingsError if the user says so and the vocabulary has no such markers.
+    """
+    missing = unread_marker(OPUS_TRAINER_FORM, source.tokenizer)
+    if trained and missing is not None:
+        raise SettingsError(f"--terms: the source vocabulary must have a piece {missing!r}, and has none")
+    if trained:
+        return replace(source, terms=OPUS_TRAINER_FORM)
+    if missing is None:
+        markers = ", ".join(OPUS_TRAINER_FORM.markers)
+        note = f"its vocabulary has the markers of OpusTrainer, {markers}; --terms if it was trained with terms"
+        return replace(source, notes=[*source.notes, note])
+    return source
 
 
 # The toolkits that a model is compared with.
@@ -180,6 +201,7 @@ class ImportSettings:
     least_log_prob: mean natural logarithm of the probability of a token of its own translations. A table of positions,
         a start token or a norm that is read wrongly moves it from about -1 to below -4.
     shortlist: OWN, LEARN, NONE or the name of a file. See `with_shortlist`
+    terms: whether the model was trained with sources that OpusTrainer annotated with terms. No file says so
     """
 
     languages: tuple[Sequence[str], Sequence[str]] | None = None
@@ -193,6 +215,7 @@ class ImportSettings:
     compare: bool | None = None
     least_log_prob: float = -2.5
     shortlist: str = OWN
+    terms: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -213,7 +236,7 @@ def read_source(folder: Path, settings: ImportSettings, log: Log) -> Imported:
         source = _read(folder, settings)
     except SourceModelError as error:
         raise explained(error, folder) from None
-    source = with_wide_heads(source)
+    source = with_terms(with_wide_heads(source), trained=settings.terms)
     chosen, pair = choose_languages(folder, source, settings.languages, every=settings.every_language)
     licence = settings.licence or source.facts.licence
     facts = replace(source.facts, licence=licence, origin=settings.origin, scores=settings.scores)

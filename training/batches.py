@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections import defaultdict
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
-from functools import cached_property
+from functools import cached_property, partial
 from types import MappingProxyType
 from typing import Any, NamedTuple, Self, TypeAlias
 
@@ -21,7 +21,9 @@ from lingon.training.config import Config, LanguagePair
 from lingon.training.corpus import Pair, sides
 from lingon.training.epochs import mixed
 from lingon.training.prepared import PreparedCorpus
-from lingon.training.tokenizer import SegmentationSampler
+from lingon.training.shard_tasks import framing
+from lingon.training.terms import ROOM, TermAnnotator
+from lingon.training.tokenizer import SPACE, SegmentationSampler
 
 MEASURED = 1000  # pairs of which sampled segmentations are compared with the best ones
 Ids: TypeAlias = Sequence[int] | NDArray[Any]
@@ -85,11 +87,15 @@ def pad(rows: Sequence[Ids]) -> Tensor:
     return torch.from_numpy(padded)
 
 
+CACHED = ("_samplers", "_alignments", "_source_model")
+"""What a maker of batches makes again in another process."""
+
+
 class BatchRequest(NamedTuple):
     """What a batch is made of.
 
     rows: of its pairs in the prepared corpus
-    keys: of the segmentations that are sampled of them, (pairs)
+    keys: of what is drawn for them, segmentations and terms, (pairs)
     """
 
     rows: NDArray[np.int64]
@@ -104,6 +110,7 @@ class BatchMaker:
         self._frames = config.corpus_tokens(tokenizer)
         self._alpha, self._most = config.tokenizer.sampling_alpha, config.data.max_tokens - 1
         self._batch_tokens, self._linked = config.training.batch_tokens, bool(config.training.guided_alignment)
+        self._annotator = None if config.data.terms is None else TermAnnotator(config.data.terms)
         self._files = tokenizer.files()
         self.growth = self._growth() if self._alpha else 1.0
 
@@ -121,7 +128,7 @@ class BatchMaker:
         return max(float(np.quantile(found, 0.99)), 1.0)
 
     def __getstate__(self) -> dict[str, Any]:
-        return {name: value for name, value in vars(self).items() if name not in ("_samplers", "_alignments")}
+        return {name: value for name, value in vars(self).items() if name not in CACHED}
 
     @cached_property
     def _samplers(self) -> list[SegmentationSampler]:
@@ -132,14 +139,33 @@ class BatchMaker:
     def _alignments(self) -> PieceAlignments:
         return PieceAlignments(Tokenizer(*self._files.values()))
 
+    @cached_property
+    def _source_model(self) -> sentencepiece.SentencePieceProcessor:
+        return Tokenizer(*self._files.values()).sentencepieces("data.terms")[0]
+
+    def planned_lengths(self, rows: NDArray[np.int64], keys: NDArray[np.uint64]) -> NDArray[Any]:
+        """Return the source and target lengths (pairs, 2) that batches of these pairs are planned with; see `batch`."""
+        lengths: NDArray[Any] = self._corpus.lengths[rows]
+        if self.growth > 1:
+            lengths = np.ceil(lengths * self.growth)
+        if self._annotator is not None:
+            lengths = lengths.astype(np.int64)
+            lengths[:, 0] += ROOM * self._annotator.counts(keys)
+        return lengths
+
     def batch(self, request: BatchRequest) -> Batch:
         """Return the pairs at these rows, padded."""
         rows, corpus = request.rows, self._corpus
-        texts = corpus.texts(rows) if self._alpha or self._linked else ([], [])
+        texts = corpus.texts(rows) if self._alpha or self._linked or self._annotator else ([], [])
+        annotated = self._annotated(texts, request)
+        for place, text in annotated.items():
+            texts[0][place] = text
         if self._alpha:
-            sources, targets = self._sampled(texts, request)
+            sources, targets = self._sampled(texts, request, annotated)
         else:
             sources, targets = corpus.ids(rows)
+            for place, text in annotated.items():
+                sources[place] = np.array(self._source_model.encode(text))
         frames = [self._frames[number] for number in corpus.corpora_of(rows).tolist()]
         framed = [self._framed(source, frame) for source, frame in zip(sources, frames, strict=True)]
         forced = [
@@ -148,15 +174,41 @@ class BatchMaker:
         ]
         alignment = None
         if self._linked:  # a model of one pair: its tokens are the pieces
-            alignment = self._alignments.batch(texts, corpus.links(rows), framed, forced)
+            # The words of an annotated source are others than those that the links count.
+            links = [() if place in annotated else each for place, each in enumerate(corpus.links(rows))]
+            alignment = self._alignments.batch(texts, links, framed, forced)
         return Batch.of(framed, forced, alignment)
 
     def _framed(self, pieces: NDArray[Any], frame: LanguageTokens) -> NDArray[Any]:
         end = (EOS,) if self._source_end or not len(pieces) else ()
         return np.concatenate([np.array((*frame.before,), np.int64), pieces, np.array((*end, *frame.after), np.int64)])
 
+    def _annotated(self, texts: tuple[list[str], list[str]], request: BatchRequest) -> dict[int, str]:
+        """Return the sources that are annotated with terms, by their places in the batch."""
+        if self._annotator is None:
+            return {}
+        counts = self._annotator.counts(request.keys)
+        places = np.flatnonzero(counts).tolist()
+        links = self._corpus.links(request.rows[places])
+        keys = mixed(request.keys[places] + np.uint64(4)).tolist()
+        found = {}
+        for place, count, own, key in zip(places, counts[places].tolist(), links, keys, strict=True):
+            fits = partial(self._fits, self._most_pieces(request.rows[place], ROOM * count))
+            text = self._annotator.annotated((texts[0][place], texts[1][place]), own, count, key, fits)
+            if text is not None:
+                found[place] = text
+        return found
+
+    def _fits(self, most: int, source: str) -> bool:
+        return len(self._source_model.encode(source)) <= most
+
+    def _most_pieces(self, row: np.int64, room: int) -> int:
+        """Return how many pieces an annotated source may have: so many were planned, and the model reads."""
+        framed = int(framing(self._frames[int(self._corpus.corpora_of(np.array([row]))[0])])[0])
+        return min(int(self._corpus.lengths[row, 0]) + room, self._most + 1) - framed
+
     def _sampled(
-        self, texts: tuple[list[str], list[str]], request: BatchRequest
+        self, texts: tuple[list[str], list[str]], request: BatchRequest, annotated: Mapping[int, str]
     ) -> tuple[list[NDArray[Any]], list[NDArray[Any]]]:
         """Return sampled segmentations, but the best ones of pairs that would make the batch too large."""
         source, target = self._samplers
@@ -167,6 +219,8 @@ class BatchMaker:
             if max(map(len, pair)) >= longest:
                 best = self._corpus.ids(request.rows[place : place + 1])
                 sources[place], targets[place] = best[0][0], best[1][0]
+                if place in annotated:
+                    sources[place] = np.array(self._source_model.encode(annotated[place]))
         return sources, targets
 
 
@@ -237,8 +291,6 @@ def filter_by_length(
 
 
 # From the links of words to a distribution over the source pieces of each target piece, for guided alignment.
-
-SPACE = "\u2581"
 
 
 class PieceAlignments:

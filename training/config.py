@@ -26,6 +26,7 @@ from lingon.bundle.manifest import BeamSize, BundleSize, Language, Languages, So
 from lingon.errors import SettingsError, first_of
 from lingon.files import PACKINGS, is_packed, without_packing
 from lingon.object_stores import is_url
+from lingon.terms.annotation import OWN_FORM, AnnotationForm
 from lingon.text import UNK, LanguageTokens, Tokenizer
 from lingon.training.model_settings import (
     MODEL_KINDS,
@@ -182,6 +183,33 @@ class FilterSettings(SettingsBlock):
         return self
 
 
+class TermSettings(SettingsBlock):
+    """Sources that are annotated with the translations of some of their words, so that a model learns to use terms.
+
+    What is annotated is drawn anew in each epoch. Phrases come from the word alignments of the corpora. No validation
+    text is annotated.
+    """
+
+    share: Annotated[float, Field(gt=0, le=1)] = 0.1  # of the pairs of an epoch that have links
+    max_terms: Annotated[int, Field(ge=1)] = 3  # of a pair; each number up to it is equally likely
+    max_words: Annotated[int, Field(ge=1)] = 3  # of a term, on each side
+    min_letters: Annotated[int, Field(ge=1)] = 3  # of a term, on each side
+    begin: str = OWN_FORM.begin  # the marker before the phrase of the source
+    middle: str = OWN_FORM.middle  # the marker between that phrase and its translation
+    end: str = OWN_FORM.end  # the marker after its translation
+
+    @model_validator(mode="after")
+    def _form_fits(self) -> Self:
+        if (problem := self.form.problem()) is not None:
+            raise ValueError(problem)
+        return self
+
+    @property
+    def form(self) -> AnnotationForm:
+        """The markers."""
+        return AnnotationForm(self.begin, self.middle, self.end)
+
+
 class DataSettings(SettingsBlock):
     """The corpora with their languages, the filters of their pairs, and where they are prepared."""
 
@@ -196,6 +224,7 @@ class DataSettings(SettingsBlock):
     held_out: tuple[Path, ...] = ()  # texts of test sets, one a line; like validation text, no training text has them
     prepared: Path | None = None  # folder of the prepared corpus; without it that is the folder corpus of the run
     filters: FilterSettings = FilterSettings()
+    terms: TermSettings | None = None  # which sources are annotated with terms; without it none is
 
     @property
     def corpora(self) -> tuple[Corpus, ...]:
@@ -525,6 +554,7 @@ def _known_keys(path: tuple[int | str, ...]) -> list[str]:
         "sources": SourceSettings,
         "targets": TargetSettings,
         "filters": FilterSettings,
+        "terms": TermSettings,
         "stage": StageSettings,
     }
     return list(entries.get(str(path[1]), Corpus).model_fields)  # the entries of [data] are corpora
@@ -617,6 +647,17 @@ class Config(SettingsBlock):
                 f"training.guided_alignment = {weight} needs data.train.0.alignment, a file of word alignments"
             )
 
+    @property
+    def linked(self) -> bool:
+        """Whether the word alignments of data.train are read."""
+        return bool(self.training.guided_alignment) or self.data.terms is not None
+
+    def _check_terms(self) -> None:
+        """Raise ValueError if no corpus has the word alignments that terms are found by."""
+        train = self.data.train
+        if self.data.terms is not None and train and all(corpus.alignment is None for corpus in train):
+            raise ValueError("data.terms needs data.train.0.alignment, a file of word alignments, see lingon align")
+
     def _check_own_pair(self) -> None:
         """Raise ValueError if there is training text, but none of the pair of data."""
         data = self.data
@@ -667,6 +708,11 @@ class Config(SettingsBlock):
                 raise ValueError(
                     f"training.stage.{number}.weights must name corpora of data.train: {known}; got {unknown!r}"
                 )
+
+    @property
+    def markers(self) -> tuple[str, ...]:
+        """The markers of terms, none if no source is annotated."""
+        return () if self.data.terms is None else self.data.terms.form.markers
 
     @property
     def tags(self) -> tuple[str, ...]:
@@ -728,6 +774,7 @@ class Config(SettingsBlock):
         if not self.tokenizer.source_end and self.model.kind != "transformer":
             raise ValueError(f"tokenizer.source_end must be true for model.kind = '{self.model.kind}'")
         self._check_attention()
+        self._check_terms()
         self._check_own_pair()
         self._check_languages()
         self._check_corpora()

@@ -127,17 +127,15 @@ class Feed:
         settings = self._config.training
         positions = block_positions(len(shown), block, seed)
         rows = shown.rows(positions)
-        lengths = self._corpus.lengths[rows]
-        if self._maker.growth > 1:
-            lengths = np.ceil(lengths * self._maker.growth)
+        of_epoch = np.random.SeedSequence(seed).generate_state(1, np.uint64)
+        keys = mixed(positions.astype(np.uint64)) ^ of_epoch
         of_block = seed if blocks(len(shown)) == 1 else (*seed, 5, block + 1)
-        plan = plan_batches(lengths, settings.batch_tokens, of_block)
+        plan = plan_batches(self._maker.planned_lengths(rows, keys), settings.batch_tokens, of_block)
         if len(plan) < settings.accumulate:
             raise SettingsError(
                 f"training.accumulate must be at most {len(plan)}, the batches of an epoch, got {settings.accumulate}"
             )
-        of_epoch = np.random.SeedSequence(seed).generate_state(1, np.uint64)
-        return rows, mixed(positions.astype(np.uint64)) ^ of_epoch, plan
+        return rows, keys, plan
 
 
 def _ignore_signals(worker: int) -> None:

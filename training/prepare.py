@@ -70,7 +70,7 @@ from lingon.training.prepared import (
 )
 from lingon.training.shard_tasks import DroppedPairs, EncodeTask, FilterTask, framing
 from lingon.training.text_pieces import Piece, can_be_cut, cut_corpora
-from lingon.training.tokenizer import train_tokenizer
+from lingon.training.tokenizer import check_markers, train_tokenizer
 from lingon.worker_pool import worker_pool
 
 LEARNT = ("kind", "vocab_size", "joint", "byte_fallback", "character_coverage", "sample_pairs")
@@ -135,9 +135,12 @@ def prepare(
     stopped: gives the signal for which to raise Interrupted, or 0; asked between tasks
     rows: lines of a corpus that one shard is made of
 
-    Raises SettingsError if the folder has another corpus, and CorpusError for text that cannot be used.
+    Raises SettingsError if the folder has another corpus, or the tokenizer no markers for terms that are annotated, and
+    CorpusError for text that cannot be used.
     """
     config = config.with_languages()
+    if tokenizer is not None and config.data.terms is not None:
+        check_markers(config.data.terms.form, tokenizer)
     if exists(folder / MANIFEST):
         remove_folder(folder / WORK)  # of an attempt that was ended after it wrote the manifest
         return open_checked(config, folder, tokenizer)
@@ -179,7 +182,8 @@ def training_pairs(config: Config, tokenizer: Tokenizer, most: int = 2**20) -> l
     """
     seed = config.training.seed
     unlinked = config.training.model_copy(update={"guided_alignment": 0.0})  # no pair has its links here
-    config = config.model_copy(update={"training": unlinked})
+    data = config.data.model_copy(update={"terms": None})
+    config = config.model_copy(update={"training": unlinked, "data": data})
     with tempfile.TemporaryDirectory() as folder:
         corpus = prepare(config, Path(folder) / "corpus", tokenizer)
         epoch = mixture(config, [each.kept for each in corpus.manifest.corpora], (seed, 0))
@@ -346,7 +350,7 @@ class _Steps:
             write_text(self.work / f"{corpus:03d}.count", str(count))
 
     def _linked(self, corpus: Corpus) -> bool:
-        return bool(self.config.training.guided_alignment) and corpus.alignment is not None
+        return self.config.linked and corpus.alignment is not None
 
     def _names(self, corpus: int) -> list[str]:
         """Return the names of the shards of a corpus, none before it was read to its end."""
@@ -421,7 +425,7 @@ class _Steps:
         if self.given is None:
             self.watch.begin_step("learn the tokenizer", None)
         found = self.given or train_tokenizer(
-            self._sample(), self.config.tokenizer, self.config.languages, self.config.tags
+            self._sample(), self.config.tokenizer, self.config.languages, self.config.tags, self.config.markers
         )
         for name in (*Tokenizer.JOINT, *Tokenizer.SEPARATE):
             remove(self.folder / name)
@@ -586,11 +590,10 @@ def _repeated(
 def text_settings(config: Config) -> dict[str, Any]:
     """Return the settings that decide which pairs a corpus has."""
     data = config.data
-    linked = bool(config.training.guided_alignment)
     corpora = {
         f"train.{number}": {
             "languages": pair_name(data.languages_of(corpus)),
-            "links": linked and corpus.alignment is not None,
+            "links": config.linked and corpus.alignment is not None,
             "columns": [*corpus.columns, corpus.score_column] if corpus.form else None,
         }
         for number, corpus in enumerate(data.train)
@@ -606,6 +609,7 @@ def token_settings(config: Config, tokenizer: Tokenizer | None) -> dict[str, Any
     tags = {f"train.{number}.tag": corpus.tag for number, corpus in enumerate(config.data.train) if corpus.tag}
     return {
         **tags,
+        **({"data.terms": list(config.markers)} if config.markers else {}),
         "data.max_tokens": config.data.max_tokens,
         "data.max_token_ratio": config.data.filters.max_token_ratio,
         "tokenizer": learnt if tokenizer is None else {"files": file_digests(tokenizer)},
@@ -627,11 +631,10 @@ def _held_out(data: DataSettings) -> Iterator[str]:
 
 def _input_paths(config: Config) -> dict[str, Path]:
     """Return the files that decide what the corpus holds, by the key of the config."""
-    linked = bool(config.training.guided_alignment)
     found: dict[str, Path] = {}
     for block, corpora in (("train", config.data.train), ("valid", config.data.valid)):
         for number, corpus in enumerate(corpora):
-            keys = [*corpus.text_files(), *(["alignment"] if linked and corpus.alignment else [])]
+            keys = [*corpus.text_files(), *(["alignment"] if config.linked and corpus.alignment else [])]
             found |= {f"data.{block}.{number}.{key}": getattr(corpus, key) for key in keys}
     return found | {f"data.held_out.{number}": path for number, path in enumerate(config.data.held_out)}
 

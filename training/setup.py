@@ -40,6 +40,7 @@ from lingon.training.prepare import LEARNT, prepare
 from lingon.training.prepared import PreparedCorpus
 from lingon.training.processes import Processes, fast_kernels, join_processes, slow_precision
 from lingon.training.report import Report
+from lingon.training.tokenizer import SPACE
 from lingon.training.trainer import Trainer
 
 BYTES_OF_WEIGHT = 16  # in training: the weight, its gradient and the two moments of Adam, in fp32
@@ -194,16 +195,19 @@ def _with_facts(config: Config, start: Path | None) -> Config:
 
 
 def _with_silent_pieces(config: Config, tokenizer: Tokenizer) -> Config:
-    """Return the settings of a new model, which generates no tag and no piece of languages unless they say otherwise.
+    """Return the settings of a new model, which generates no tag, no marker of terms and no piece of languages unless
+    they say otherwise.
 
     The pieces of both sides are in a joint vocabulary. Those that a text may have stay possible.
     """
     languages, model = config.languages, config.model
-    if (languages is None and not config.tags) or "never_generated" in model.model_fields_set:
+    if not (languages or config.tags or config.markers) or "never_generated" in model.model_fields_set:
         return config
     pieces = (*languages.source_pieces, *languages.target_pieces) if languages else ()
     ids = map(tokenizer.target.piece_to_id, (*pieces, *config.tags))
-    never = tuple(sorted({each for each in ids if each > UNK and tokenizer.target.is_control(each)}))
+    silent = {each for each in ids if tokenizer.target.is_control(each)}
+    silent |= {tokenizer.target.piece_to_id(piece) for each in config.markers for piece in (each, SPACE + each)}
+    never = tuple(sorted(each for each in silent if each > UNK))
     return config.model_copy(update={"model": model.model_copy(update={"never_generated": never})})
 
 
@@ -227,8 +231,8 @@ def _described(config: Config, corpus: PreparedCorpus) -> Iterator[str]:
     yield f"training text: {corpus.counts}"
     yield from _several_pairs(config, corpus)
     yield from _stages(config, corpus)
-    if config.training.guided_alignment:
-        yield _guidance(config, corpus)
+    if config.linked:
+        yield from _links(config, corpus)
 
 
 def _stages(config: Config, corpus: PreparedCorpus) -> Iterator[str]:
@@ -245,14 +249,18 @@ def _stages(config: Config, corpus: PreparedCorpus) -> Iterator[str]:
         yield f"stage {number + 1}, until update {stage.until or config.training.max_steps:,}: {shares}"
 
 
-def _guidance(config: Config, corpus: PreparedCorpus) -> str:
-    """Return a message that says what is guided. Raise CorpusError if no pair has a link."""
+def _links(config: Config, corpus: PreparedCorpus) -> Iterator[str]:
+    """Yield lines that say what word alignments are used for. Raises CorpusError if no pair has a link."""
     linked = sum(each.linked for each in corpus.manifest.corpora)
     if not linked:
         files = ", ".join(str(each.alignment) for each in config.data.corpora if each.alignment)
         raise CorpusError(f"{files}: none of {corpus.counts.kept:,} pairs that pass the filters has a link")
-    layer, heads = config.guided
-    return f"guided alignment: {linked:,} pairs with links; decoder layer {layer}, heads {', '.join(map(str, heads))}"
+    if config.training.guided_alignment:
+        layer, heads = config.guided
+        heads_named = ", ".join(map(str, heads))
+        yield f"guided alignment: {linked:,} pairs with links; decoder layer {layer}, heads {heads_named}"
+    if config.data.terms is not None:
+        yield f"terms: {config.data.terms.share:.1%} of {linked:,} pairs with links are annotated in an epoch"
 
 
 def _several_pairs(config: Config, corpus: PreparedCorpus) -> Iterator[str]:

@@ -17,6 +17,7 @@ import sentencepiece
 from numpy.typing import NDArray
 
 from lingon.errors import CorpusError, SettingsError
+from lingon.terms.annotation import AnnotationForm, unread_marker
 from lingon.text import BOS, EOS, PAD, UNK, Tokenizer
 from lingon.training.config import LanguageSettings, TokenizerSettings
 from lingon.training.corpus import Pair, sides
@@ -25,17 +26,21 @@ from lingon.training.epochs import mixed
 SPECIAL = ("<pad>", "<s>", "</s>", "<unk>")
 """The pieces that every model of sentencepiece has here."""
 
+SPACE = "\u2581"
+
 
 def train_tokenizer(
     pairs: Sequence[Pair],
     settings: TokenizerSettings,
     languages: LanguageSettings | None = None,
     tags: Sequence[str] = (),
+    markers: Sequence[str] = (),
 ) -> Tokenizer:
     """Train a tokenizer on pairs: one model for both sides if settings.joint, else one for each.
 
     languages: of a model of several. Their pieces are control symbols, which no text is encoded to
     tags: of corpora, likewise, of the source
+    markers: of terms in the source. Each becomes one piece, with the blank before it
 
     The unigram language model is that of Kudo (2018), the byte-pair encoding that of Sennrich et al. (2016).
     Raises SettingsError if vocab_size does not fit the text, or a piece of languages is one of bytes, such as <0x41>,
@@ -45,12 +50,24 @@ def train_tokenizer(
     read, written = (languages.source_pieces, languages.target_pieces) if languages else ((), ())
     read = (*read, *tags)
     if settings.joint:
-        return Tokenizer(_train(sources + targets, settings, [*read, *written]))
-    return Tokenizer(_train(sources, settings, read), _train(targets, settings, written))
+        return Tokenizer(_train(sources + targets, settings, [*read, *written], markers))
+    return Tokenizer(_train(sources, settings, read, markers), _train(targets, settings, written))
 
 
-def _train(lines: Sequence[str], settings: TokenizerSettings, pieces: Sequence[str]) -> bytes:
-    """Return the model that lines give; pieces: of languages."""
+def check_markers(form: AnnotationForm, tokenizer: Tokenizer) -> None:
+    """Raise SettingsError if a marker of terms is no piece, as in the vocabulary of a model without terms."""
+    tokenizer.sentencepieces("data.terms")
+    if (marker := unread_marker(form, tokenizer)) is not None:
+        raise SettingsError(
+            f"data.terms: {marker!r} is no piece of the source vocabulary; name markers that are, or begin a run that "
+            "learns another"
+        )
+
+
+def _train(
+    lines: Sequence[str], settings: TokenizerSettings, pieces: Sequence[str], markers: Sequence[str] = ()
+) -> bytes:
+    """Return the model that lines give; pieces: of languages; markers: of terms."""
     model = io.BytesIO()
     try:
         sentencepiece.SentencePieceTrainer.train(
@@ -65,6 +82,7 @@ def _train(lines: Sequence[str], settings: TokenizerSettings, pieces: Sequence[s
             eos_id=EOS,
             unk_id=UNK,
             control_symbols=[piece for piece in dict.fromkeys(pieces) if piece not in SPECIAL],
+            user_defined_symbols=[SPACE + marker for marker in markers],
             normalization_rule_name="identity",  # only lingon.text.normalise changes text
             minloglevel=2,
         )
@@ -92,7 +110,6 @@ def _train(lines: Sequence[str], settings: TokenizerSettings, pieces: Sequence[s
 # its resumption, would sample differently. This module samples word by word. That is exact, because no piece spans two
 # words, and cheaper, because the segmentations of frequent words are computed once.
 
-SPACE = "\u2581"
 NBEST = 64  # segmentations of a word to sample from; the paper takes as many of a sentence
 WORDS = 2**16  # whose segmentations are kept, about 2 KB each
 CHECKED = 100  # lines whose words, cut one by one, are compared with the line

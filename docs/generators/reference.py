@@ -41,6 +41,7 @@ from lingon.segments.protection import TABLE
 from lingon.serving.observability.metrics import families
 from lingon.serving.settings import SettingInfo, describe_settings
 from lingon.status import retry_milliseconds
+from lingon.terms.annotation import AnnotationForm
 from lingon.training.model_settings import MODEL_KINDS
 
 
@@ -257,6 +258,7 @@ DECLARED = (
     Precision,
     Alignment,
     Origin,
+    AnnotationForm,
     TextData,
     LengthRange,
     Confidence,

@@ -20,6 +20,7 @@ from typing import Annotated, Any, Literal, Never
 from lingon.bundle.names import CROSS_ATTENTION, TOKEN_LOG_PROBS
 from lingon.bundle.schema import MaxLength, Pattern, Range, SchemaError, parse_dataclass
 from lingon.errors import BundleError, DamagedBundle, first_of
+from lingon.terms.annotation import AnnotationForm
 from lingon.text import BOS, EOS, PAD, UNK, LanguageTokens
 
 MANY = "mul"  # of ISO 639: several languages; what a manifest names where there are several
@@ -189,6 +190,9 @@ class TextData:
 
 FORMAT = 8  # the only one that is written and read; it changes when the manifest or the meaning of a graph does
 
+SINCE_FORMAT_8 = ("origin", "terms")
+"""Fields that came after format 8. They are left out where they are None, so that older bundles keep their bytes."""
+
 PASSED = "passed"  # value of Precision.gate after a successful check
 
 StateKind = Literal["memory", "cache", "recurrent"]
@@ -330,6 +334,7 @@ class Manifest:
     languages: Languages | None = None  # None for one pair, which needs no tokens of its own
     source_end: bool = True  # whether a source ends with the end token; those of OpenNMT's models do not
     origin: Origin | None = None  # None for a model that was not imported
+    terms: AnnotationForm | None = None  # of the sources that the model was trained with, None without such sources
     checksums: Annotated[dict[FilePath, Sha256], MaxLength(1000)] = field(default_factory=dict)
     format: int = FORMAT
 
@@ -368,8 +373,9 @@ class Manifest:
     def to_bytes(self) -> bytes:
         """Return the only byte sequence of this manifest that a reader accepts. It ends with its own digest."""
         values = asdict(self)
-        if self.origin is None:  # so that the bytes of bundles from before this field stay as they are
-            del values["origin"]
+        for name in SINCE_FORMAT_8:
+            if values[name] is None:
+                del values[name]
         body = _dump(values)
         return _dump({**json.loads(body), "digest": hashlib.sha256(body).hexdigest()})
 
@@ -388,7 +394,7 @@ class Manifest:
             )
         values.pop("digest", None)
         try:
-            manifest = parse_dataclass(cls, {"origin": None, **values, "format": found})
+            manifest = parse_dataclass(cls, {**dict.fromkeys(SINCE_FORMAT_8), **values, "format": found})
             intact = manifest.to_bytes() == content
             problem = next(manifest._contradictions(), None)
         except SchemaError as error:
@@ -425,6 +431,8 @@ class Manifest:
             yield "text.lengths must be ascending by most_source"
         if self.languages is not None:
             yield from self._language_problems(self.languages)
+        if self.terms is not None and (wrong := self.terms.problem()) is not None:
+            yield wrong
         sizes = {"source_length": limits.max_source_tokens, "capacity": limits.max_target_tokens}
         elements = sum(math.prod(state.sized(**sizes)) for state in self.states)
         if elements > MAX_STATE_ELEMENTS:

@@ -68,12 +68,14 @@ class TranslateStep:
     """A request for translations of a normalised text, best first: one or more strings that begin with the prefix.
 
     forced, forbidden: words that each translation has, as far as the search finds a place for them, and has not
+    annotated: what the model reads instead of the text: the text with the targets of terms, see `lingon.terms`
     """
 
     text: str
     prefix: str = ""
     forced: tuple[str, ...] = ()
     forbidden: tuple[str, ...] = ()
+    annotated: str = ""
 
 
 @dataclass(frozen=True, slots=True)

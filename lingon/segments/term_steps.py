@@ -1,10 +1,10 @@
 """Terms in the translation of a sentence, as a generator around the one that translates it. Pure, see `steps`.
 
-A translation that has the terms of its text stays as it is. In another one, each term that is missed is put in the
-place that the attention of the model aligns with its source. If the model finds the rest about as likely as before, it
-stays; otherwise the translation is decoded again from there. The last means is the constrained search. The means is
-that of Chatterjee et al. 2017, "Guiding Neural Machine Translation Decoding with External Knowledge", section 3, with
-the model's own probabilities as the judge of each change.
+A translation that has the terms of its text stays as it is. In another one, each missed term takes the place of the
+words that the attention of the model aligns with its source (as in Chatterjee et al. 2017, "Guiding Neural Machine
+Translation Decoding with External Knowledge", section 3). The model judges each change: among the forms of the
+determiner it takes the likeliest, and where the words after a term become unlikely, the translation is decoded again
+from the term. The last means is the constrained search.
 """
 
 from __future__ import annotations
@@ -31,6 +31,7 @@ from lingon.segments.sentence import (
     scores,
     translations,
 )
+from lingon.terms.annotation import AnnotationForm, Place, annotated
 from lingon.terms.matcher import Matcher, in_case, stands
 from lingon.terms.term import Term
 from lingon.text import normalise
@@ -54,7 +55,8 @@ _FIRST_WORD = re.compile(r"\w+['’]?\s*")
 class SentenceTerms:
     """The terms that a sentence has, each once. Their numbers are the positions in `terms`.
 
-    source_language, target_language: BCP-47
+    finder: finds them in texts of the source language
+    target_language: BCP-47
     """
 
     terms: tuple[Term, ...]
@@ -177,11 +179,14 @@ def _overlaps(span: Span, others: Collection[Span]) -> bool:
     return any(span[0] < end and begin < span[1] for begin, end in others)
 
 
-def with_terms(steps: SentenceSteps, terms: SentenceTerms, *, judges: bool = True) -> SentenceSteps:
+def with_terms(
+    steps: SentenceSteps, terms: SentenceTerms, *, judges: bool = True, form: AnnotationForm | None = None
+) -> SentenceSteps:
     """Translate a sentence by other steps, with the terms in each text that these have translated.
 
     judges: whether the likeliest translation is wanted; False if translations are drawn at random or restricted, so
         that only the search may write them
+    form: of the annotated sources that the model was trained with, if it was; they are tried first
     """
     made: dict[SentenceOutput, _Made] = {}
     answer: SentenceAnswer | None = None
@@ -193,7 +198,7 @@ def with_terms(steps: SentenceSteps, terms: SentenceTerms, *, judges: bool = Tru
         answer = yield request
         if isinstance(request, TranslateStep) and answer:
             outputs = [each for each in answer if isinstance(each, str)]
-            answer = yield from _with_terms(request, outputs, terms, made, judges=judges)
+            answer = yield from _with_terms(request, outputs, terms, made, judges=judges, form=form)
 
 
 class _Made(NamedTuple):
@@ -220,6 +225,7 @@ def _with_terms(
     made: dict[SentenceOutput, _Made],
     *,
     judges: bool,
+    form: AnnotationForm | None,
 ) -> Generator[SentenceRequest, SentenceAnswer, Sequence[str]]:
     """Return the outputs of a request, the first one with all terms of its text, if it can be had."""
     wanted = terms.wanted(request.text)
@@ -231,6 +237,8 @@ def _with_terms(
         if not check.missed:
             return [output, *(each for each in outputs if each != output)]
     repair = _Repair(request, wanted, terms, outputs[0], judges=judges)
+    if form is not None and not form.is_in(request.text):
+        yield from repair.by_training(form)
     yield from repair.run()
     best = repair.best
     if best.text == outputs[0]:
@@ -327,6 +335,18 @@ class _Repair:
             yield from self._by_places()
         if self.best.check.missed:
             yield from self._constrained(self._forced_words())
+
+    def by_training(self, form: AnnotationForm) -> Generator[SentenceRequest, SentenceAnswer, None]:
+        """Decode again from the source with the targets of all its terms beside them, as the model has learnt it."""
+        places = [Place(each.begin, each.end, each.target) for each in self._wanted if each.target]
+        if not places:
+            return
+        source = annotated(self._request.text, places, form)
+        step = replace(self._request, annotated=source, forbidden=self._forbidden)
+        outputs = yield from translations(step)
+        means = dict.fromkeys(self._first_missed, pb.TERM_MEANS_TRAINED)
+        for output in outputs:
+            self._offer(_Candidate(output, (step, output), self._check(output), means))
 
     def _constrained(self, forced: tuple[str, ...]) -> Generator[SentenceRequest, SentenceAnswer, None]:
         """Decode again with forbidden and forced words, if there are any."""
@@ -435,17 +455,17 @@ class _Repair:
             each = self._wanted[number]
             span = _place(text, scored, (each.begin, each.end), settled, taken)
             if span is not None:
-                taken.append(span)
-                found.append(self._placed(number, text, span, settled))
+                found.append(self._placed(number, text, span, settled, taken))
+                taken += [span, found[-1].span]
         return sorted(found, key=lambda each: each.span)
 
-    def _placed(self, number: int, text: str, span: Span, settled: int) -> _Placed:
-        """Return a term in the place of some words; settled: see `_places`."""
+    def _placed(self, number: int, text: str, span: Span, settled: int, taken: Sequence[Span]) -> _Placed:
+        """Return a term in the place of some words; settled, taken: where no determiner may change."""
         language = self._terms.target_language
         begin, end = _without_determiner(text, span, language)
         target = _in_place(self._wanted[number], text[:begin], text[begin:end])
         determiner = other_forms(text, begin, language)
-        if determiner is None or determiner[0][0] < settled:
+        if determiner is None or determiner[0][0] < settled or _overlaps(determiner[0], taken):
             return _Placed(number, (begin, end), "", (), target)
         first = determiner[0][0]
         return _Placed(number, (first, end), text[first:begin], tuple(determiner[1]), target)

@@ -34,6 +34,7 @@ from lingon.serving.runtime.runner import (
     width_for,
 )
 from lingon.serving.runtime.sessions import as_graph_load_error
+from lingon.terms.annotation import unread_marker
 from lingon.text import BOS, Tokenizer
 
 FEW = 8  # tokens of a short sentence
@@ -89,7 +90,10 @@ def _check_graph(path: Path, graph: ExpectedGraph) -> None:
 
 
 def checked_tokenizer(bundle: Bundle) -> Tokenizer:
-    """Return the tokenizer of a bundle. Raises BundleError if its vocabularies have not the sizes of the manifest."""
+    """Return the tokenizer of a bundle.
+
+    Raises BundleError if its vocabularies have not the sizes of the manifest, or no piece for a marker of terms.
+    """
     manifest = bundle.manifest
     try:
         tokenizer = bundle.tokenizer()
@@ -101,6 +105,10 @@ def checked_tokenizer(bundle: Bundle) -> Tokenizer:
         size, expected = side.get_piece_size(), getattr(manifest, field)
         if size != expected:
             raise BundleError(f"{bundle.folder / name}: has {size} pieces, {MANIFEST} says {field} {expected}")
+    if manifest.terms is not None and (marker := unread_marker(manifest.terms, tokenizer)) is not None:
+        raise BundleError(
+            f"{bundle.folder / first}: has no piece {marker!r}, which {MANIFEST} names as a marker of terms"
+        )
     return tokenizer
 
 

@@ -15,7 +15,7 @@ from typing import NamedTuple
 
 from lingon.bundle.manifest import Limits
 from lingon.bundle.store import Bundle
-from lingon.errors import InvalidRequest, Unsupported
+from lingon.errors import InvalidRequest, TextTooLong, Unsupported
 from lingon.segments.boundaries import Span
 from lingon.segments.characters import Reading
 from lingon.segments.kept_forms import DIVIDING, Kind, ProtectedSpan, replaced
@@ -47,6 +47,7 @@ from lingon.serving.translation.options import ResolvedOptions
 from lingon.serving.translation.plans import Begin, Lexicon, Part, parts_of, text_of
 from lingon.serving.translation.replies import PartHypothesis, linked_tokens
 from lingon.serving.translation.scored_pairs import PairScorer, ScoredPair
+from lingon.terms.annotation import AnnotationForm
 from lingon.text import Tokenizer, normalise
 
 _READ = frozenset(
@@ -154,7 +155,11 @@ class PartPosition:
 
 
 class TextModel(NamedTuple):
-    """The parts of a model that a text needs; aligns: whether it has attention heads for alignments."""
+    """The parts of a model that a text needs.
+
+    aligns: whether it has attention heads for alignments
+    terms: the form of the annotated sources that it was trained with, if it was
+    """
 
     limits: Limits
     tokenizer: Tokenizer
@@ -162,6 +167,7 @@ class TextModel(NamedTuple):
     aligns: bool
     lexicon: Lexicon
     vocabulary: Vocabulary
+    terms: AnnotationForm | None = None
 
 
 def translate_whole(text: str, prefix: str = "") -> SentenceSteps:
@@ -225,7 +231,7 @@ class SentenceTask:
             return with_earlier(steps, part.earlier)
         if part.terms is None:
             return steps
-        return with_terms(steps, part.terms, judges=not self._options.restricts)
+        return with_terms(steps, part.terms, judges=not self._options.restricts, form=self._model.terms)
 
     async def submitted(self) -> PartHypothesis:
         """Submit the first jobs when the engine has room for them, and take all steps."""
@@ -260,7 +266,7 @@ class SentenceTask:
     def _jobs(self, request: TranslateStep, *, follow_up: bool = False) -> Jobs:
         """Return the jobs of a text, one for each readable part, or none if the model cannot do what is asked."""
         try:
-            parts = list(parts_of(request.text, "text", self._tokenizer, self._limits, splits=True))
+            parts = self._read_parts(request)
             rules = self._rules(request, len(parts))
         except (InvalidRequest, Unsupported):  # no word of the text can be read, or a forced one not be written
             return ()
@@ -277,11 +283,25 @@ class SentenceTask:
             )
             if rules is not None:
                 options = replace(options, rules=rules.of_part(self._place.part), shortlist=False, cut_loops=False)
+            if request.annotated:  # whose shortlist has translations of the source alone
+                options = replace(options, shortlist=False)
             if request.forced and options.sampling is None:  # a greedy search writes them at the end
                 options = replace(options, beam_size=max(options.beam_size, self._model.guarding.attempt.beam_size))
             options = replace(options, num_hypotheses=max(options.beam_size, options.num_hypotheses))
             jobs.append(self._client.decode(part.source_ids, options, begin, follow_up=follow_up))
         return jobs
+
+    def _read_parts(self, request: TranslateStep) -> list[Part]:
+        """Return the parts in which the model reads a text. Raises InvalidRequest if it cannot.
+
+        An annotated source is not normalised, which would remove its markers, and not split.
+        """
+        if not request.annotated:
+            return list(parts_of(request.text, "text", self._tokenizer, self._limits, splits=True))
+        tokens, most = self._tokenizer.encode_source(request.annotated), self._limits.max_source_tokens
+        if len(tokens) > most:
+            raise TextTooLong("text", f"text has {len(tokens)} tokens with its terms, the model reads {most} at most")
+        return [Part(request.text, 0, tuple(tokens))]
 
     def _rules(self, request: TranslateStep, parts: int) -> RequestRules | None:
         """Return the rules of a step with words, or None for one that has those of the request.

@@ -117,7 +117,7 @@ class TextTask:
         """
         self.index = index
         self._plan, self._client, self._options = plan, client, options
-        self._limits, self._tokenizer, self._guarding, self._aligns, self._lexicon, _ = self._model = model
+        self._limits, self._tokenizer, self._guarding, self._aligns, self._lexicon, *_ = self._model = model
         self._time_slice, self._on_growth = time_slice, on_growth
         self._in_pieces = options.text.format is Format.PIECES
         grows = on_growth is not None and plan.plain is None and bool(plan.parts)

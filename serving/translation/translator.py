@@ -361,7 +361,9 @@ class Translator:
         on_growth = events.grown if events is not None else None
         aligns = bool(self.manifest.alignment.heads)
         limits, tokenizer = self.manifest.limits, self._tokenizer
-        model = TextModel(limits, tokenizer, self._guarding, aligns, self._lexicon, self._vocabulary)
+        model = TextModel(
+            limits, tokenizer, self._guarding, aligns, self._lexicon, self._vocabulary, self.manifest.terms
+        )
         tasks: list[TextTask] = []
         for index, plan in enumerate(plans):
             if isinstance(plan, TextPlan):

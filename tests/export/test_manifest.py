@@ -8,13 +8,14 @@ from typing import Any
 
 import pytest
 
-from lingon.bundle.manifest import Alignment
-from lingon.errors import SettingsError
+from lingon.bundle.manifest import Alignment, Manifest
+from lingon.errors import BundleError, SettingsError
 from lingon.export.manifest import build_manifest
 from lingon.export.model_card import model_card
 from lingon.export.settings import ExportSettings
+from lingon.terms.annotation import AnnotationForm
 from lingon.training.checkpoint import Checkpoint
-from lingon.training.config import OriginSettings
+from lingon.training.config import OriginSettings, TermSettings
 from lingon.training.model_settings import TransformerSettings
 from tests.support.bundles import MANIFEST
 
@@ -72,3 +73,17 @@ def test_the_card_of_an_imported_model_that_was_trained_further_has_its_origin_a
         assert f"\n{line}\n" in card
     assert "- training text: train.source, train.target; validation text: valid.source, valid.target\n" in card
     assert "## Origin" not in model_card(checkpoint, MANIFEST)
+
+
+def test_the_manifest_has_the_form_of_annotated_sources_if_the_training_annotated_any(
+    checkpoint: Checkpoint, tmp_path: Path
+) -> None:
+    assert build_manifest(checkpoint, tmp_path / "digits", ExportSettings()).terms is None
+    data = checkpoint.config.data.model_copy(update={"terms": TermSettings(begin="<a>", middle="<b>", end="<c>")})
+    trained = replace(checkpoint, config=checkpoint.config.model_copy(update={"data": data}))
+    manifest = build_manifest(trained, tmp_path / "digits", ExportSettings())
+    assert manifest.terms == AnnotationForm("<a>", "<b>", "<c>")
+    assert Manifest.from_bytes(manifest.to_bytes(), tmp_path) == manifest
+    assert b"terms" not in replace(manifest, terms=None).to_bytes()
+    with pytest.raises(BundleError, match=r"terms\.begin must have 1 to 64 characters, got 0$"):
+        Manifest.from_bytes(replace(manifest, terms=AnnotationForm("", "<b>", "<c>")).to_bytes(), tmp_path)

@@ -13,10 +13,12 @@ import pytest
 
 from lingon import AsyncClient, Client, ServerError
 from lingon.cli.main import main
+from lingon.client.steps import Retry
 from lingon.errors import SettingsError
 from lingon.memories.segment import Segment, SegmentError
 from lingon.terms.term import Term, TermError
 from tests.support.echo_engine import RunningServer, running
+from tests.support.timing import eventually
 
 Ask = Callable[..., Awaitable[Any]]
 Verb = Callable[..., Awaitable[tuple[int, list[str], list[str]]]]
@@ -95,6 +97,26 @@ async def test_terms_that_contradict_each_other_are_not_sent(ask: Ask, tmp_path:
         with pytest.raises(SettingsError, match="expected_version = -1"):
             await ask(server, "put_glossary", "legal", [SEA], **PAIR, expected_version=-1)
         assert await ask(server, "glossaries") == []
+
+
+async def test_a_change_is_sent_once_while_the_server_starts(tmp_path: Path) -> None:
+    def refused(server: RunningServer) -> float:
+        return server.metric("lingon_rejected_total", reason="DRAINING")
+
+    retry = Retry(retries=2, first_pause=0.01)
+    async with (
+        running(ready=False, data_dir=tmp_path) as server,
+        AsyncClient(f"127.0.0.1:{server.server.port}", retries=retry) as client,
+    ):
+        with pytest.raises(ServerError, match="the server is starting"):
+            await client.put_glossary("legal", [HOUSE], source="en", target="de")
+        assert refused(server) == 1
+        with pytest.raises(ServerError, match="the server is starting"):
+            await client.remove_memory("site")
+        assert refused(server) == 2
+        server.loader.gate.set()
+        await eventually(lambda: server.server._serving)
+        assert await client.glossaries() == []
 
 
 @pytest.fixture

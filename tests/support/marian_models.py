@@ -313,10 +313,11 @@ def lexicon(lists: list[list[int]], frequent: int) -> bytes:
     return struct.pack("<2Q", 0xF11A48D5013417F5, seed) + body
 
 
-def own_pieces(size: int = 300, *, spells_bytes: bool = False) -> bytes:
+def own_pieces(size: int = 300, *, spells_bytes: bool = False, markers: Sequence[str] = ()) -> bytes:
     """Return a sentencepiece model with ids as Marian has them: end 0, unknown 1, no begin, no padding.
 
     spells_bytes: whether it cuts unknown characters into pieces of single bytes
+    markers: pieces that a user has defined
     """
     model = spm.ModelProto()
     model.ParseFromString(train_pieces([*lines("en"), *lines("de")], size))
@@ -328,6 +329,8 @@ def own_pieces(size: int = 300, *, spells_bytes: bool = False) -> bytes:
     written.pieces.add(piece="<unk>", score=0, type=spm.ModelProto.SentencePiece.UNKNOWN)
     for value in range(256) if spells_bytes else ():
         written.pieces.add(piece=f"<0x{value:02X}>", score=0, type=spm.ModelProto.SentencePiece.BYTE)
+    for marker in markers:
+        written.pieces.add(piece=marker, score=0, type=spm.ModelProto.SentencePiece.USER_DEFINED)
     for piece in kept:
         written.pieces.add().CopyFrom(piece)
     trainer = written.trainer_spec

@@ -149,6 +149,12 @@ def test_a_likely_term_keeps_the_determiner_before_it_and_no_other_is_asked_for(
     assert asked == {"Das Haus ist groß.", "Das Kammer ist groß."}
 
 
+def test_a_determiner_that_is_a_term_has_no_other_form() -> None:
+    model = Model(log_prob=lambda before, word: -9.0 if word == "Kammer" and before != "Die" else -1.0)
+    found = translated(model, "The house is big.", Term("the", "Jenes"), Term("house", "Kammer"))
+    assert found.text == "Jenes Kammer ist groß."
+
+
 def test_a_term_twice_has_two_places() -> None:
     found = translated(Model(), "The house and the house.", Term("house", "Gebäude"))
     assert found.text == "Das Gebäude und das Gebäude."
