@@ -177,6 +177,9 @@ def translate_whole(text: str, prefix: str = "") -> SentenceSteps:
     return Restored(outputs[0], outputs=((request, outputs[0]),)) if outputs else Restored(text)
 
 
+_GIVEN = Hypothesis((), (), 0.0, finished=True)
+
+
 class SentenceTask:
     """One translation of a sentence in steps, or with terms.
 
@@ -214,6 +217,7 @@ class SentenceTask:
         self._restored = Restored("")
         self._first = self._advance(None)
         first, self._found = self._first, found
+        self._given: Sequence[str] = ()  # the texts of the translations that were given
         self.pending: Jobs = ()
         if isinstance(first, TranslateStep) and found is None:
             self.pending = self._jobs(first, follow_up=follow_up)
@@ -244,8 +248,10 @@ class SentenceTask:
         while request is not None:
             if isinstance(request, TranslateStep):
                 found = [self._found] if self._found is not None else [await job.answer() for job in jobs]
-                self._found = None
-                request = self._advance(await self._translations(request, jobs, found))
+                texts = await self._translations(request, jobs, found)
+                if self._found is not None:
+                    self._given, self._found = texts, None
+                request = self._advance(texts)
             elif isinstance(request, Score):
                 request = self._advance(await self._scored_targets(request))
             else:
@@ -390,8 +396,13 @@ class SentenceTask:
         return float(scored.log_probs.sum()) / float(length**self._options.job.length_penalty)
 
     async def _plain_hypothesis(self) -> PartHypothesis:
-        """Return the translation of a part that the model reads unchanged, which was made again for its terms."""
+        """Return the translation of a part that the model reads unchanged.
+
+        One that was given stays without a score, because the caller has it.
+        """
         text = self._restored.text.strip()
+        if text in self._given:
+            return PartHypothesis(_GIVEN, text, terms=self._restored.terms)
         tokens = tuple(self._tokenizer.encode_target(text))
         pair = await self._scored(self._part.read_text, text)
         log_probs = tuple(pair.found.log_probs.tolist()) if pair is not None else (0.0,) * (len(tokens) + 1)

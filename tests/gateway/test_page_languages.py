@@ -26,7 +26,7 @@ def page(browser: Any, served: tuple[str, str]) -> Iterator[Any]:
 
 def serve(page: Any, pairs: Sequence[tuple[str, str]], pivot: str = "") -> None:
     """Open the page of a server with such models, of which en-de translates."""
-    reply = {"models": [model(*pair) for pair in pairs], "maxTexts": 8, "pivotLanguageCode": pivot}
+    reply = {"models": [model(*pair) for pair in pairs], "maxTexts": 8, "pivotLanguageCodes": [pivot] if pivot else []}
     page.route("**/v1/models", lambda route: route.fulfill(json=reply))
     page.goto("/")
     page.wait_for_selector("#target-language option", state="attached")

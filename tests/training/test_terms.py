@@ -13,12 +13,13 @@ import pytest
 import torch
 
 from lingon.errors import CorpusError, SettingsError
-from lingon.terms.annotation import OWN_FORM, Place
+from lingon.terms.annotation import OWN_FORM, Place, annotated
 from lingon.text import UNK, normalise
 from lingon.training.batches import Batch
 from lingon.training.checkpoint import TrainingProgress
 from lingon.training.config import Config, TermSettings
 from lingon.training.evaluation import translate_texts
+from lingon.training.prepare import prepare
 from lingon.training.search import SearchSettings
 from lingon.training.terms import TermAnnotator, phrases
 from lingon.training.trainer import Trainer
@@ -43,10 +44,10 @@ def trained(text: Path) -> Trainer:
     return train(terms_config(text, {"share": 0.5}), text / "run")
 
 
-def obeyed(trainer: Trainer, cases: list[TermCase], *, annotated: bool) -> int:
+def obeyed(trainer: Trainer, cases: list[TermCase], *, told: bool) -> int:
     """Return in how many cases a word is translated by the wanted one, at its place."""
     sources = [" ".join(words) for words, _, _ in cases]
-    if annotated:
+    if told:
         sources = [
             annotated(source, [Place(2 * number, 2 * number + 1, wanted)], OWN_FORM)
             for source, (_, number, wanted) in zip(sources, cases, strict=True)
@@ -61,8 +62,8 @@ def obeyed(trainer: Trainer, cases: list[TermCase], *, annotated: bool) -> int:
 def test_a_model_obeys_terms_that_no_text_taught_it(trained: Trainer) -> None:
     """No pair of the training text translates any of these words by the wanted one."""
     cases = unknown_terms(100)
-    assert obeyed(trained, cases, annotated=False) <= 20
-    assert obeyed(trained, cases, annotated=True) >= 80
+    assert obeyed(trained, cases, told=False) <= 20
+    assert obeyed(trained, cases, told=True) >= 80
 
 
 def batches_of(trainer: Trainer, count: int = 20) -> list[Batch]:
@@ -252,12 +253,9 @@ def test_a_vocabulary_without_the_markers_is_refused(text: Path) -> None:
 
 
 def test_a_corpus_that_was_prepared_without_terms_is_refused(text: Path) -> None:
-    config = terms_config(text, None, training=SHORT)
-    train(config, text / "changed", cut=3)
-    with pytest.raises(
-        SettingsError, match=r"prepared with other settings .* data\.train\.0\.links|links: false -> true"
-    ):
-        train(terms_config(text, {}, training=SHORT), text / "changed")
+    prepare(terms_config(text, None), text / "prepared")
+    with pytest.raises(SettingsError, match=r"prepared with other settings .* data\.train\.0\.links: false -> true"):
+        prepare(terms_config(text, {}), text / "prepared")
 
 
 def test_text_without_a_link_is_refused(text: Path, tmp_path: Path) -> None:

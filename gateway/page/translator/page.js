@@ -3,6 +3,7 @@
 import { fail, get, points } from "./dom.js";
 import { chosen, choosePair, loadLanguages, showPair } from "./languages.js";
 import { showCode } from "./code.js";
+import { terms } from "./terms.js";
 import { decoding, translate } from "./text.js";
 import "./files.js";
 
@@ -32,7 +33,7 @@ function changed() {
 
 function showRequest(languages) {
   const named = Object.fromEntries(Object.entries(languages).filter(([, tag]) => tag));
-  showCode({ texts: [get("source").value || "Hello."], ...named, options: decoding() });
+  showCode({ texts: [get("source").value || "Hello."], ...named, options: decoding(), terms: terms() });
 }
 
 // Translate back: the languages change places, and the translation becomes the text.
@@ -54,7 +55,7 @@ function readFragment() {
   if (text) get("source").value = text;
 }
 
-get("source").addEventListener("input", changed);
+for (const id of ["source", "terms"]) get(id).addEventListener("input", changed);
 for (const id of ["source-language", "target-language"]) get(id).addEventListener("change", showPair);
 get("options").addEventListener("change", () => (showView(), changed()));
 get("options").addEventListener("submit", (event) => event.preventDefault());

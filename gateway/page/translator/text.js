@@ -5,6 +5,7 @@ import { AttentionTable } from "./attention.js";
 import { element, fail, get, part, points, say } from "./dom.js";
 import { languagesOf, maxTexts } from "./languages.js";
 import { closeMenu, menuItem, openMenu } from "./menu.js";
+import { forgetTerms, showTerms, terms } from "./terms.js";
 import { showWords } from "./words.js";
 
 let running = null; // aborts the request that is under way
@@ -17,7 +18,7 @@ const attention = new AttentionTable(call);
 export const decoding = () => ({ beamSize: Number(get("search").value), longText: "LONG_TEXT_POLICY_SPLIT" });
 
 function asked(options) {
-  return { texts: [get("source").value], ...languages, text: { returnSentences: true }, options };
+  return { texts: [get("source").value], ...languages, text: { returnSentences: true }, options, terms: terms() };
 }
 
 // learned: called with the languages of the text when they are known
@@ -27,6 +28,7 @@ export async function translate(learned) {
   const text = get("source").value;
   get("hypotheses").replaceChildren();
   closeMenu();
+  forgetTerms();
   if (!text.trim()) return clear();
   get("live").setAttribute("aria-busy", "true");
   say("");
@@ -72,7 +74,7 @@ function enable(on) {
 async function finish(text, result, own) {
   if (result.status?.code) throw new ApiError(result.status.message);
   const translation = result.hypotheses[0].text;
-  get("live").textContent = translation;
+  showTerms(result.terms ?? [], text, translation);
   enable(true);
   let end = 0;
   separators = [];
@@ -139,6 +141,7 @@ function nextWords(hypotheses, before) {
 
 async function choose(index, { text, score }) {
   closeMenu();
+  forgetTerms();
   Object.assign(sentences[index], { target: text, score, confidence: undefined, warnings: [] });
   get("live").textContent = separators.map((each, place) => each + (sentences[place]?.target ?? "")).join("");
   await align(null);

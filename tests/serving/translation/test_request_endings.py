@@ -130,6 +130,17 @@ async def _repairing(model: Translator, engine: Any) -> asyncio.Task[pb.Translat
     return request
 
 
+async def test_a_translation_that_has_its_terms_takes_no_further_job(tmp_path: Path):
+    model, engine = translator(tmp_path)
+    term = pb.Term(source="station", target="lives")
+    request = asyncio.create_task(model.translate(pb.TranslateRequest(texts=["Where is the station"], terms=[term])))
+    await eventually(lambda: len(engine.jobs) == 1)
+    engine.jobs[0].on_done(_repeating("Tom lives", 1))
+    (result,) = (await asyncio.wait_for(request, 5)).results
+    assert [each.means for each in result.terms] == [pb.TERM_MEANS_FREE]
+    assert len(engine.jobs) == 1
+
+
 async def test_a_text_keeps_its_translation_if_its_terms_cannot_be_put_into_it(tmp_path: Path):
     model, engine = translator(tmp_path)
     request = await _repairing(model, engine)

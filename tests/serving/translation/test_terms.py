@@ -352,6 +352,14 @@ def test_no_sentence_ends_within_a_term(en_de: LocalTranslator):
     assert means(found) == [REPAIRED]
 
 
+def test_a_sentence_that_loses_a_kept_string_to_a_term_is_translated_without_it(en_de: LocalTranslator):
+    terms = [pb.Term(source="ZetaBox", target="ZetaBox"), pb.Term(source="house", target="ZetaBox-Gebäude")]
+    text = "The ZetaBox is in the house."  # the ZetaBox would be there twice
+    found = one(en_de, text, terms=terms)
+    assert found.hypotheses[0].text == one(en_de, text, terms=terms[:1]).hypotheses[0].text != text
+    assert means(found) == [KEPT, MISSED]
+
+
 def test_every_search_has_the_terms(en_de: LocalTranslator):
     for options in (
         {"beam_size": 1},
