@@ -89,6 +89,7 @@ def _quoted_rows(name: str, text: str) -> Iterator[list[str]]:
     delimiter = stated[1] if stated else _delimiter(text)
     text = text[stated.end() :] if stated else text
     number = 0
+    csv.field_size_limit(max(csv.field_size_limit(), len(text)))  # of this process; a long term is named as such
     reader = csv.reader(io.StringIO(text, newline=""), delimiter=delimiter, strict=True)
     try:
         for row in reader:

@@ -28,6 +28,7 @@ from lingon.serving.observability.metrics import Metrics
 from lingon.serving.rpc.interceptors import ErrorInterceptor
 from lingon.serving.rpc.ports import PortSecurity
 from lingon.serving.settings import Settings
+from lingon.translation.v1 import stores_pb2
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.credentials import Authority, bearer, client_credentials, write_key_file
 from tests.support.echo_engine import EchoRunner, RunningServer, details, failure, running
@@ -48,7 +49,7 @@ def methods(*files: Any) -> set[str]:
 
 
 REFLECTION_V1 = "/grpc.reflection.v1.ServerReflection/ServerReflectionInfo"
-MAIN = methods(pb, health_pb2, reflection_pb2) | {REFLECTION_V1}
+MAIN = methods(pb, stores_pb2, health_pb2, reflection_pb2) | {REFLECTION_V1}
 ADMIN = methods(admin_pb2)
 UNKNOWN = {"/no.such.Service/Method", "/lingon.translation.v1.TranslationService/NoSuchMethod", "/"}
 NO_KEY: dict[str, tuple[tuple[str, str], ...]] = {

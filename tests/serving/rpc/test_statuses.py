@@ -219,6 +219,7 @@ def test_every_error_has_a_status_with_its_code_and_reason(kind: type[RequestErr
         "TextTooLong": ("field",),
         "RequestTooLarge": ("field",),
         "UnknownModel": ("x",),
+        "NotStored": ("glossary", "x"),
     }
     status = to_status(kind(*arguments.get(kind.__name__, ()), "what is wrong"))
     assert (status.code, status.message) == (kind.code, "what is wrong")
