@@ -18,7 +18,7 @@ from lingon.errors import LingonError, ServerError
 from lingon.gateway.body import Fields
 from lingon.gateway.endpoint import Api, Call, Endpoints
 from lingon.gateway.problem import Problem
-from lingon.gateway.stores import Stores, if_kept
+from lingon.gateway.stores import Stores, if_found, if_kept
 from lingon.language_tags import ServedPairs, is_same_tag, primary
 from lingon.terms.files import read_terms
 from lingon.translation.v1 import stores_pb2 as stores
@@ -161,7 +161,7 @@ class DeepLGlossaries:
 
     async def delete(self, call: Call) -> Response:
         """Remove a glossary of any number of dictionaries."""
-        await _found(Stores(call.backend, call.caller).delete_glossary(_id(call.request)))
+        await if_found(Stores(call.backend, call.caller).delete_glossary(_id(call.request)), _NOT_FOUND)
         return Response(status_code=204)
 
 
@@ -173,7 +173,7 @@ async def check_glossaries(call: Call, names: Iterable[str], source: str, target
     if names and not source:
         raise Problem(400, "Parameter 'source_lang' not specified: a glossary needs it.", field="source_lang")
     for name in names:
-        glossary = await _found(Stores(call.backend, call.caller).glossary(name))
+        glossary = await if_found(Stores(call.backend, call.caller).glossary(name), _NOT_FOUND)
         if dictionary_for(glossary, source, target) is None:
             raise Problem(
                 400, f"the glossary {name[:40]!r} has no entries from {source} to {target}", field="glossary_id"
@@ -193,18 +193,8 @@ def dictionary_for(glossary: stores.Glossary, source: str, target: str) -> store
     return found or next(matching(lambda tag, other: primary(tag) == primary(other)), None)
 
 
-async def _found(asking: Awaitable[Any]) -> Any:
-    """Return the reply about one glossary. Raises Problem with DeepL's words for one that is not there."""
-    try:
-        return await asking
-    except ServerError as error:
-        if error.code != code_pb2.NOT_FOUND:
-            raise
-        raise Problem(404, _NOT_FOUND) from None
-
-
 async def _glossary(call: Call) -> stores.Glossary:
-    found: stores.Glossary = await _found(Stores(call.backend, call.caller).glossary(_id(call.request)))
+    found = await if_found(Stores(call.backend, call.caller).glossary(_id(call.request)), _NOT_FOUND)
     return found
 
 

@@ -22,18 +22,16 @@ from pathlib import Path
 from tempfile import TemporaryDirectory
 from typing import Any, BinaryIO, NamedTuple
 
-from google.rpc import code_pb2
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from lingon.errors import ServerError
 from lingon.gateway.backend import Caller
 from lingon.gateway.body import Fields
 from lingon.gateway.deepl_glossaries import timestamp
 from lingon.gateway.endpoint import Api, Call, Endpoints, Streamed, as_problem
 from lingon.gateway.problem import Problem
-from lingon.gateway.stores import Stores, if_kept
+from lingon.gateway.stores import Stores, if_found, if_kept
 from lingon.language_tags import is_same_language, is_same_tag, primary
 from lingon.memories.files import read_segments, write_segments
 from lingon.memories.segment import Segment
@@ -178,7 +176,7 @@ class DeepLMemories:
         return JSONResponse(_shown(await _memory(call, _id(call))))
 
     async def delete(self, call: Call) -> Response:
-        await _found(Stores(call.backend, call.caller).delete_memory(_id(call)))
+        await if_found(Stores(call.backend, call.caller).delete_memory(_id(call)), NOT_FOUND)
         return Response(status_code=204)
 
     async def segments(self, call: Call) -> Response:
@@ -268,7 +266,7 @@ class DeepLMemories:
         if job.operation != EXPORT:
             raise _no_job()
         stored = Stores(call.backend, job.caller)
-        memory = await _found(stored.memory(job.memory))
+        memory = await if_found(stored.memory(job.memory), NOT_FOUND)
         async with self._files:
             file = await _written(memory, stored.segments(memory.name))
         size = {"content-length": str(os.fstat(file.fileno()).st_size)}
@@ -339,16 +337,6 @@ async def memory_options(call: Call, source: str, target: str) -> pb.MemoryOptio
     return pb.MemoryOptions(memories=[name], min_score=max(threshold, LOWEST), use_fuzzy=threshold < 100)
 
 
-async def _found(asking: Awaitable[Any]) -> Any:
-    """Return the reply about one memory. Raises Problem for one that is not there."""
-    try:
-        return await asking
-    except ServerError as error:
-        if error.code != code_pb2.NOT_FOUND:
-            raise
-        raise Problem(404, NOT_FOUND) from None
-
-
 class _ReadFile(NamedTuple):
     """The content of a file of TMX; skipped: its units that are not in both languages."""
 
@@ -369,17 +357,7 @@ def _read(content: bytes) -> _ReadFile:
     target = next((each for each in languages if not is_same_tag(each, source)), "")
     if not target:
         raise Problem(400, "the first unit of the file has no texts in two languages")
-    found = [
-        stores.Segment(
-            source=each.source,
-            target=each.target,
-            before=each.before,
-            after=each.after,
-            origin=each.origin,
-            changed=each.changed,
-        )
-        for each in read_segments(content, source, target, name=NAME)
-    ]
+    found = [each.message() for each in read_segments(content, source, target, name=NAME)]
     units = sum(1 for _ in read_units(io.BytesIO(content)))
     return _ReadFile(source, target, found, units - len(found))
 
@@ -414,7 +392,7 @@ async def _next(segments: AsyncIterator[stores.Segment]) -> list[Segment]:
     """Return the next segments, at most MOST_ITEMS, or none after the last ones."""
     found = []
     async for each in segments:
-        found.append(Segment(each.source, each.target, each.before, each.after, each.origin, each.changed))
+        found.append(Segment.of(each))
         if len(found) == MOST_ITEMS:
             break
     return found
@@ -428,7 +406,7 @@ async def _parts(file: BinaryIO) -> AsyncIterator[bytes]:
 
 
 async def _memory(call: Call, name: str) -> stores.Memory:
-    found: stores.Memory = await _found(Stores(call.backend, call.caller).memory(name))
+    found = await if_found(Stores(call.backend, call.caller).memory(name), NOT_FOUND)
     return found
 
 

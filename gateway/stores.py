@@ -3,12 +3,13 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
-from typing import Any
+from typing import Any, TypeVar
 
 from google.rpc import code_pb2
 
 from lingon.errors import ServerError
 from lingon.gateway.backend import Backend, Caller
+from lingon.gateway.problem import Problem
 from lingon.message_batches import batches_of
 from lingon.translation.v1 import stores_pb2 as stores
 from lingon.translation.v1 import translation_pb2 as pb
@@ -90,6 +91,19 @@ class Stores:
 
     async def _call(self, method: Any, request: Any) -> Any:
         return await self._backend.call(method, request, self._caller)
+
+
+Reply = TypeVar("Reply")
+
+
+async def if_found(asking: Awaitable[Reply], missing: str) -> Reply:
+    """Return the reply about one glossary or memory. Raises Problem with a message for one that is not there."""
+    try:
+        return await asking
+    except ServerError as error:
+        if error.code != code_pb2.NOT_FOUND:
+            raise
+        raise Problem(404, missing) from None
 
 
 async def if_kept(listing: Awaitable[list[Any]]) -> list[Any] | None:

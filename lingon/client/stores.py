@@ -215,18 +215,7 @@ class StoreProtocol:
 def _checked_messages(segments: Iterable[Segment]) -> Iterator[pb.Segment]:
     for number, each in enumerate(segments, start=1):
         check_segment(each, number)
-        yield pb.Segment(
-            source=each.source,
-            target=each.target,
-            before=each.before,
-            after=each.after,
-            origin=each.origin,
-            changed=each.changed,
-        )
-
-
-def _segment(message: pb.Segment) -> Segment:
-    return Segment(message.source, message.target, message.before, message.after, message.origin, message.changed)
+        yield each.message()
 
 
 def _languages(source: str, target: str) -> dict[str, str]:
@@ -326,7 +315,7 @@ class BlockingStores(Blocking):
         """Yield the segments of a memory in the order in which they were stored."""
         first, rest = self._drive(self._stores.read_memory(name))
         for part in _all(first, self._received(rest)):
-            yield from map(_segment, part.segments)
+            yield from map(Segment.of, part.segments)
 
     def look_up(
         self, name: str, texts: Sequence[str], *, min_score: int | None = None, max_matches: int | None = None
@@ -415,7 +404,7 @@ class AsyncStores(AsyncCalls):
         first, rest = await self._drive(self._stores.read_memory(name))
         async for part in self._all(first, rest):
             for each in part.segments:
-                yield _segment(each)
+                yield Segment.of(each)
 
     async def look_up(
         self, name: str, texts: Sequence[str], *, min_score: int | None = None, max_matches: int | None = None

@@ -6,6 +6,7 @@ import re
 from dataclasses import dataclass
 
 from lingon.errors import CorpusError, LingonError
+from lingon.translation.v1 import stores_pb2 as pb
 
 MOST_TEXT = 10_000  # characters of a source, a target or a neighbour
 MOST_ORIGIN = 256  # characters
@@ -44,6 +45,22 @@ class Segment:
     after: str = ""
     origin: str = ""
     changed: int = 0
+
+    @classmethod
+    def of(cls, message: pb.Segment) -> Segment:
+        """Return the segment of a message of the API, unchecked."""
+        return cls(message.source, message.target, message.before, message.after, message.origin, message.changed)
+
+    def message(self) -> pb.Segment:
+        """Return the message of the API. Raises ValueError for what protobuf cannot hold."""
+        return pb.Segment(
+            source=self.source,
+            target=self.target,
+            before=self.before,
+            after=self.after,
+            origin=self.origin,
+            changed=self.changed,
+        )
 
 
 def check_segment(segment: Segment, number: int) -> None:

@@ -13,7 +13,7 @@ from lingon.errors import SettingsError
 from lingon.terms.matcher import Matcher
 from lingon.terms.term import Term, TermError, check_terms
 
-MOST_IN_REQUEST = 200  # terms; see translation.proto
+MOST_IN_REQUEST = 200  # terms, without those of glossaries; see translation.proto
 _TAG = re.compile(r"<[^<>]*+>")
 
 

@@ -11,7 +11,7 @@ from typing import Any, NamedTuple
 import grpc
 from google.rpc import error_details_pb2, status_pb2
 
-from lingon.errors import NotBegun
+from lingon.errors import InvalidRequest, NotBegun
 from lingon.serving.rpc.admission import LATE
 from lingon.status import DEFAULT_DEADLINE, REQUEST_ID, STATUS_DETAILS, request_id_from
 from lingon.translation.v1 import translation_pb2 as pb
@@ -97,3 +97,9 @@ def deadline_of(context: Context) -> float | None:
     if remaining <= 0:
         raise NotBegun(LATE)
     return time.monotonic() + remaining
+
+
+def check_count(field: str, count: int, most: int) -> None:
+    """Raise InvalidRequest for a request without texts or pairs, or with more than `most`; field: that has them."""
+    if not 1 <= count <= most:
+        raise InvalidRequest(field, f"{field} must be 1 to {most}, got {count}")

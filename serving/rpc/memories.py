@@ -5,10 +5,9 @@ from __future__ import annotations
 from collections.abc import AsyncIterator
 from contextlib import aclosing
 
-from lingon.errors import InvalidRequest
 from lingon.serving.auth.callers import caller_of
 from lingon.serving.models.inflight import AdmissionGate
-from lingon.serving.rpc.calls import Context
+from lingon.serving.rpc.calls import Context, check_count
 from lingon.serving.rpc.uploads import upload_of
 from lingon.serving.stores.memories import MemoryStore
 from lingon.translation.v1 import stores_pb2 as pb
@@ -45,8 +44,7 @@ class MemoryService(pb_grpc.MemoryServiceServicer):
 
     async def LookUp(self, request: pb.LookUpRequest, context: Context) -> pb.LookUpResponse:
         with self._gate.admitted():
-            if not 1 <= len(request.texts) <= self._max_texts:
-                raise InvalidRequest("texts", f"texts must be 1 to {self._max_texts}, got {len(request.texts)}")
+            check_count("texts", len(request.texts), self._max_texts)
             return pb.LookUpResponse(results=await self._store.look_up(caller_of(context), request))
 
     async def DeleteMemory(self, request: pb.DeleteMemoryRequest, context: Context) -> pb.DeleteMemoryResponse:

@@ -9,7 +9,7 @@ from contextlib import ExitStack, aclosing, asynccontextmanager
 from functools import partial
 
 from lingon.bundle.store import Bundle
-from lingon.errors import BundleError, InvalidRequest
+from lingon.errors import BundleError
 from lingon.serving.auth.callers import caller_of
 from lingon.serving.event_loop import TimeSlice
 from lingon.serving.guard import profiles_of
@@ -20,7 +20,7 @@ from lingon.serving.models.registry import ServedModel
 from lingon.serving.observability.logs import event
 from lingon.serving.observability.metrics import Metrics, TextOutcomes
 from lingon.serving.observability.tracing import current
-from lingon.serving.rpc.calls import Context, deadline_of, is_late
+from lingon.serving.rpc.calls import Context, check_count, deadline_of, is_late
 from lingon.serving.translation.detection import Detector
 from lingon.serving.translation.memories import MemorySources
 from lingon.serving.translation.pivot import Hop, joined
@@ -101,7 +101,7 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
 
     async def DetectLanguages(self, request: pb.DetectLanguagesRequest, context: Context) -> pb.DetectLanguagesResponse:
         self._gate.check()
-        self._check_count("texts", len(request.texts))
+        check_count("texts", len(request.texts), self._max_texts)
         detector = await self._detector()
         return await detector.detect_all(request, TimeSlice(caller_of(context)))
 
@@ -117,10 +117,6 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
         """Return what the server keeps for the caller of a call."""
         return CallerStores(caller_of(context), self._glossaries, self._memories)
 
-    def _check_count(self, field: str, count: int) -> None:
-        if not 1 <= count <= self._max_texts:
-            raise InvalidRequest(field, f"{field} must be 1 to {self._max_texts}, got {count}")
-
     @asynccontextmanager
     async def _admitted(
         self, request: Request, field: str, count: int, context: Context
@@ -131,7 +127,7 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
         """
         with self._metrics.count_texts(count, partial(is_late, context)) as texts:
             self._gate.check()
-            self._check_count(field, count)
+            check_count(field, count, self._max_texts)
             wanted = request.model, request.source_language_code, request.target_language_code
             catalog = self._catalog()
             found = (catalog.find(*wanted),) if isinstance(request, pb.ScoreRequest) else catalog.route(*wanted)

@@ -40,8 +40,8 @@ async def _parts(
         if request.HasField("header"):
             raise InvalidRequest("header", "only the first message may have a header")
         yield _items(request, items)
-    # A call that its client cancels, or whose connection breaks, ends its requests as one that is complete, and may be
-    # cancelled only after that (grpcio 1.85.1; a quarter of such calls). Metadata can be sent in a complete call alone.
+    # A call that its client cancels, or whose connection breaks, mostly ends its requests as one that is complete, and
+    # is cancelled after that, if at all (grpcio 1.85). Metadata can be sent in a complete call alone.
     await context.send_initial_metadata(())
 
 

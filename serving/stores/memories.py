@@ -228,11 +228,7 @@ def _append(spool: Spool, segments: Sequence[pb.Segment], most: int) -> None:
 
 def _build(folder: Path, spool: Spool, base: Memory | None) -> None:
     """Write the segments that have arrived, after those of another memory. Raises InvalidRequest, which names one."""
-    arrived = (
-        Segment(each.source, each.target, each.before, each.after, each.origin, each.changed)
-        for part in spool.messages(pb.SegmentList)
-        for each in part.segments
-    )
+    arrived = (Segment.of(each) for part in spool.messages(pb.SegmentList) for each in part.segments)
     try:
         build(folder, arrived, base=base)
     except SegmentError as error:
@@ -249,19 +245,8 @@ def _next_header(before: MemoryHeader | None, wanted: pb.PutMemoryHeader, pair: 
 
 
 def _messages(memory: Memory) -> Iterator[pb.SegmentList]:
-    for batch in batches_of(map(_message, memory)):
+    for batch in batches_of(each.message() for each in memory):
         yield pb.SegmentList(segments=batch)
-
-
-def _message(segment: Segment) -> pb.Segment:
-    return pb.Segment(
-        source=segment.source,
-        target=segment.target,
-        before=segment.before,
-        after=segment.after,
-        origin=segment.origin,
-        changed=segment.changed,
-    )
 
 
 def _look_up(name: str, memory: Memory, text: str, min_score: int, most: int) -> pb.MatchList:

@@ -21,10 +21,10 @@ from lingon.serving.translation.memories import MemorySources, NoMemorySources
 from lingon.serving.translation.options import Format, ResolvedOptions
 from lingon.terms.matcher import Matcher
 from lingon.terms.term import Term, TermError, check_terms
+from lingon.terms.term_list import MOST_IN_REQUEST
 from lingon.text import printable
 from lingon.translation.v1 import translation_pb2 as pb
 
-MOST_TERMS = 200  # of a request, without those of glossaries
 MOST_GLOSSARIES = 5  # names in a request
 MOST_CACHED = 64  # lists of terms of requests
 MOST_CACHED_BYTES = 2**16  # of one of them
@@ -167,8 +167,8 @@ async def request_terms(
         return NO_TERMS
     field = "terms" if request.terms else "glossaries"
     _check_options(field, options)
-    if len(request.terms) > MOST_TERMS:
-        raise InvalidRequest("terms", f"terms must be at most {MOST_TERMS}, got {len(request.terms)}")
+    if len(request.terms) > MOST_IN_REQUEST:
+        raise InvalidRequest("terms", f"terms must be at most {MOST_IN_REQUEST}, got {len(request.terms)}")
     if len(request.glossaries) > MOST_GLOSSARIES:
         raise InvalidRequest(
             "glossaries", f"glossaries must be at most {MOST_GLOSSARIES} names, got {len(request.glossaries)}"

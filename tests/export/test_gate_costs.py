@@ -4,9 +4,6 @@ from __future__ import annotations
 
 import copy
 import gc
-import resource
-from collections.abc import Iterator
-from contextlib import contextmanager
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -30,6 +27,7 @@ from lingon.training.checkpoint import Checkpoint
 from lingon.training.corpus import Pair
 from lingon.training.models.transformer import Transformer
 from lingon.training.search import SearchSettings, translate
+from tests.support.full_disk import room
 from tests.support.random_models import accept_any_quality, limits_of, random_model, random_pairs
 
 FP32 = ExportSettings(precisions=("fp32",), shortlist=None)
@@ -48,21 +46,10 @@ def test_the_grid_is_in_a_file_without_a_name_and_read_as_it_was_computed(tmp_pa
     assert list(tmp_path.iterdir()) == []
 
 
-@contextmanager
-def files_of_at_most(size: int) -> Iterator[None]:
-    """Let every write beyond this size of a file fail, as on a full disk."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
-
-
 def test_a_full_disk_for_the_grid_is_named(tmp_path: Path) -> None:
     model = random_model()
     with (
-        files_of_at_most(4096),
+        room(4096),
         pytest.raises(BundleError, match=r"the gates cannot write a temporary file \(File too large\)"),
     ):
         draw_grid(model, limits_of(model), folder=tmp_path)
@@ -92,7 +79,7 @@ def test_a_full_disk_for_weights_is_named_and_leaves_the_model_as_it_was(tmp_pat
     model = random_model()
     places = [each.data_ptr() for each in model.parameters()]
     with (
-        files_of_at_most(4096),
+        room(4096),
         pytest.raises(BundleError, match=r"the gates cannot write a temporary file \(File too large\)"),
     ):
         map_weights(model, tmp_path)

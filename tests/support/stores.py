@@ -12,13 +12,11 @@ import io
 import json
 import os
 import random
-import resource
 import signal
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Iterator, Sequence
-from contextlib import contextmanager
+from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
@@ -57,17 +55,6 @@ async def put_memory(
 
 async def _at_once(items: Sequence[Any]) -> AsyncIterator[Sequence[Any]]:
     yield items
-
-
-@contextmanager
-def room(size: int) -> Iterator[None]:
-    """No file may have more bytes than this, as on a disk without room."""
-    before = resource.getrlimit(resource.RLIMIT_FSIZE)
-    resource.setrlimit(resource.RLIMIT_FSIZE, (size, before[1]))
-    try:
-        yield
-    finally:
-        resource.setrlimit(resource.RLIMIT_FSIZE, before)
 
 
 class Kind(NamedTuple):

@@ -19,7 +19,8 @@ from lingon.serving.stores.glossaries import GlossaryStore
 from lingon.serving.stores.owners import file_name, name_of
 from lingon.translation.v1 import stores_pb2 as pb
 from lingon.translation.v1.translation_pb2 import Term
-from tests.support.stores import ITEMS, outcomes_of_kills, put_glossary, room
+from tests.support.full_disk import room
+from tests.support.stores import ITEMS, outcomes_of_kills, put_glossary
 from tests.support.timing import eventually
 
 

@@ -12,7 +12,8 @@ from lingon.errors import DiskFull, NotStored
 from lingon.serving.stores import memory_file
 from lingon.serving.stores.data_dir import DataDir, StoreLimits
 from lingon.serving.stores.memories import MemoryStore
-from tests.support.stores import ITEMS, outcomes_of_kills, put_memory, room
+from tests.support.full_disk import room
+from tests.support.stores import ITEMS, outcomes_of_kills, put_memory
 
 
 @pytest.fixture
