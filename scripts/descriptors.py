@@ -40,6 +40,8 @@ def generate() -> bytes:
 def _add_paths(file: FileDescriptorProto) -> None:
     (service,) = file.service
     for method in service.method:
+        if method.client_streaming:  # Envoy's transcoder has no form for it
+            continue
         path, verb = ROUTES[method.name]
         rule = method.options.Extensions[annotations_pb2.http]
         setattr(rule, verb, path)

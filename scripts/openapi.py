@@ -145,6 +145,8 @@ def generate() -> str:
 def _paths(file: FileDescriptorProto, comments: Comments) -> Iterator[tuple[str, Any]]:
     (service,) = file.service
     for place, method in enumerate(service.method):
+        if method.client_streaming:  # a WebSocket, which OpenAPI does not describe
+            continue
         path, verb = ROUTES[method.name]
         reply = {"application/json": {"schema": _reference(method.output_type)}}
         if method.server_streaming:

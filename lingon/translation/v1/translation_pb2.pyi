@@ -40,6 +40,72 @@ else:
 
 DESCRIPTOR: _descriptor.FileDescriptor
 
+class _SecondReason:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SecondReasonEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SecondReason.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SECOND_REASON_UNSPECIFIED: _SecondReason.ValueType  # 0
+    """Not set."""
+    SECOND_REASON_CONFIDENCE: _SecondReason.ValueType  # 1
+    """Its confidence is below the threshold."""
+    SECOND_REASON_SUSPECT: _SecondReason.ValueType  # 2
+    """The guard suspects its translation, see GuardPolicy."""
+
+class SecondReason(_SecondReason, metaclass=_SecondReasonEnumTypeWrapper):
+    """Why a sentence goes to the second translator."""
+
+SECOND_REASON_UNSPECIFIED: SecondReason.ValueType  # 0
+"""Not set."""
+SECOND_REASON_CONFIDENCE: SecondReason.ValueType  # 1
+"""Its confidence is below the threshold."""
+SECOND_REASON_SUSPECT: SecondReason.ValueType  # 2
+"""The guard suspects its translation, see GuardPolicy."""
+Global___SecondReason: _TypeAlias = SecondReason  # noqa: Y015
+
+class _SecondResult:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _SecondResultEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_SecondResult.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    SECOND_RESULT_UNSPECIFIED: _SecondResult.ValueType  # 0
+    """Not set."""
+    SECOND_RESULT_TAKEN: _SecondResult.ValueType  # 1
+    """Its answer is the translation."""
+    SECOND_RESULT_REJECTED: _SecondResult.ValueType  # 2
+    """Its answer did not pass the checks, or no better."""
+    SECOND_RESULT_TIMED_OUT: _SecondResult.ValueType  # 3
+    """It did not answer in time."""
+    SECOND_RESULT_FAILED: _SecondResult.ValueType  # 4
+    """It could not be reached, or answered with an error."""
+    SECOND_RESULT_NO_ANSWER: _SecondResult.ValueType  # 5
+    """Its answer was empty or not in the form of the API, or it declined to translate."""
+    SECOND_RESULT_OVER_BUDGET: _SecondResult.ValueType  # 6
+    """A bound of the request, of the key, or of the server was reached, and it was not asked."""
+
+class SecondResult(_SecondResult, metaclass=_SecondResultEnumTypeWrapper):
+    """What came of a sentence that was to be sent to the second translator. But for TAKEN the translation is that of the
+    model of this server.
+    """
+
+SECOND_RESULT_UNSPECIFIED: SecondResult.ValueType  # 0
+"""Not set."""
+SECOND_RESULT_TAKEN: SecondResult.ValueType  # 1
+"""Its answer is the translation."""
+SECOND_RESULT_REJECTED: SecondResult.ValueType  # 2
+"""Its answer did not pass the checks, or no better."""
+SECOND_RESULT_TIMED_OUT: SecondResult.ValueType  # 3
+"""It did not answer in time."""
+SECOND_RESULT_FAILED: SecondResult.ValueType  # 4
+"""It could not be reached, or answered with an error."""
+SECOND_RESULT_NO_ANSWER: SecondResult.ValueType  # 5
+"""Its answer was empty or not in the form of the API, or it declined to translate."""
+SECOND_RESULT_OVER_BUDGET: SecondResult.ValueType  # 6
+"""A bound of the request, of the key, or of the server was reached, and it was not asked."""
+Global___SecondResult: _TypeAlias = SecondResult  # noqa: Y015
+
 class _TermCase:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -438,6 +504,58 @@ TextResult.matches.
 """
 Global___WarningCode: _TypeAlias = WarningCode  # noqa: Y015
 
+class _LivePolicy:
+    ValueType = _typing.NewType("ValueType", _builtins.int)
+    V: _TypeAlias = ValueType  # noqa: Y015
+
+class _LivePolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LivePolicy.ValueType], _builtins.type):
+    DESCRIPTOR: _descriptor.EnumDescriptor
+    LIVE_POLICY_UNSPECIFIED: _LivePolicy.ValueType  # 0
+    """As LIVE_POLICY_LOCAL_AGREEMENT."""
+    LIVE_POLICY_LOCAL_AGREEMENT: _LivePolicy.ValueType  # 1
+    """What the translations of the last `lag_words` updates begin with alike (Liu et al. 2020, "Low-Latency
+    Sequence-to-Sequence Speech Recognition and Translation by Partial Hypothesis Selection", section 3; Polak et al.
+    2022, "CUNI-KIT System for Simultaneous Speech Translation Task at IWSLT 2022"). Default 2 updates.
+    """
+    LIVE_POLICY_WAIT_K: _LivePolicy.ValueType  # 2
+    """The target has as many words as the source less `lag_words` (Ma et al. 2019, "STACL: Simultaneous Translation with
+    Implicit Anticipation and Controllable Latency using Prefix-to-Prefix Framework", section 3), scaled by the ratio of
+    the lengths of the two languages. Default 5 words.
+    """
+    LIVE_POLICY_ALIGNMENT: _LivePolicy.ValueType  # 3
+    """The translation up to the first word that looks at one of the last `lag_words` source words (Papi et al. 2023,
+    "AlignAtt: Using Attention-based Audio-Translation Alignments as a Guide for Simultaneous Speech Translation",
+    section 2). Needs a model with attention. Default 3 words.
+    """
+    LIVE_POLICY_SENTENCES: _LivePolicy.ValueType  # 4
+    """Only whole sentences are agreed."""
+
+class LivePolicy(_LivePolicy, metaclass=_LivePolicyEnumTypeWrapper):
+    """When a part of a translation is agreed. All of them agree on everything at the end of a sentence, at a pause, and at
+    the end.
+    """
+
+LIVE_POLICY_UNSPECIFIED: LivePolicy.ValueType  # 0
+"""As LIVE_POLICY_LOCAL_AGREEMENT."""
+LIVE_POLICY_LOCAL_AGREEMENT: LivePolicy.ValueType  # 1
+"""What the translations of the last `lag_words` updates begin with alike (Liu et al. 2020, "Low-Latency
+Sequence-to-Sequence Speech Recognition and Translation by Partial Hypothesis Selection", section 3; Polak et al.
+2022, "CUNI-KIT System for Simultaneous Speech Translation Task at IWSLT 2022"). Default 2 updates.
+"""
+LIVE_POLICY_WAIT_K: LivePolicy.ValueType  # 2
+"""The target has as many words as the source less `lag_words` (Ma et al. 2019, "STACL: Simultaneous Translation with
+Implicit Anticipation and Controllable Latency using Prefix-to-Prefix Framework", section 3), scaled by the ratio of
+the lengths of the two languages. Default 5 words.
+"""
+LIVE_POLICY_ALIGNMENT: LivePolicy.ValueType  # 3
+"""The translation up to the first word that looks at one of the last `lag_words` source words (Papi et al. 2023,
+"AlignAtt: Using Attention-based Audio-Translation Alignments as a Guide for Simultaneous Speech Translation",
+section 2). Needs a model with attention. Default 3 words.
+"""
+LIVE_POLICY_SENTENCES: LivePolicy.ValueType  # 4
+"""Only whole sentences are agreed."""
+Global___LivePolicy: _TypeAlias = LivePolicy  # noqa: Y015
+
 class _AttentionKind:
     ValueType = _typing.NewType("ValueType", _builtins.int)
     V: _TypeAlias = ValueType  # noqa: Y015
@@ -600,6 +718,7 @@ class TranslateRequest(_message.Message):
     TERMS_FIELD_NUMBER: _builtins.int
     GLOSSARIES_FIELD_NUMBER: _builtins.int
     MEMORY_FIELD_NUMBER: _builtins.int
+    SECOND_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """Name of the model, "name" or "name/version". If it is empty, the languages choose the model. If they are empty too,
     the server must have one model only.
@@ -655,6 +774,10 @@ class TranslateRequest(_message.Message):
     def memory(self) -> Global___MemoryOptions:
         """Which earlier translations are looked for; none if it is not set."""
 
+    @_builtins.property
+    def second(self) -> Global___SecondOptions:
+        """Which sentences go to the second translator of the server, if it has one. The server's own bounds if it is not set."""
+
     def __init__(
         self,
         *,
@@ -668,10 +791,11 @@ class TranslateRequest(_message.Message):
         terms: _abc.Iterable[Global___Term] | None = ...,
         glossaries: _abc.Iterable[_builtins.str] | None = ...,
         memory: Global___MemoryOptions | None = ...,
+        second: Global___SecondOptions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "options", b"options", "text", b"text"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "options", b"options", "second", b"second", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["glossaries", b"glossaries", "memory", b"memory", "model", b"model", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code", "target_prefixes", b"target_prefixes", "terms", b"terms", "text", b"text", "texts", b"texts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["glossaries", b"glossaries", "memory", b"memory", "model", b"model", "options", b"options", "second", b"second", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code", "target_prefixes", b"target_prefixes", "terms", b"terms", "text", b"text", "texts", b"texts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
@@ -691,6 +815,7 @@ class TranslateStreamRequest(_message.Message):
     TERMS_FIELD_NUMBER: _builtins.int
     GLOSSARIES_FIELD_NUMBER: _builtins.int
     MEMORY_FIELD_NUMBER: _builtins.int
+    SECOND_FIELD_NUMBER: _builtins.int
     model: _builtins.str
     """As in TranslateRequest."""
     source_language_code: _builtins.str
@@ -725,6 +850,10 @@ class TranslateStreamRequest(_message.Message):
     def memory(self) -> Global___MemoryOptions:
         """As in TranslateRequest."""
 
+    @_builtins.property
+    def second(self) -> Global___SecondOptions:
+        """As in TranslateRequest. A sentence that may go to the second translator is sent when it is complete."""
+
     def __init__(
         self,
         *,
@@ -738,14 +867,88 @@ class TranslateStreamRequest(_message.Message):
         terms: _abc.Iterable[Global___Term] | None = ...,
         glossaries: _abc.Iterable[_builtins.str] | None = ...,
         memory: Global___MemoryOptions | None = ...,
+        second: Global___SecondOptions | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "options", b"options", "text", b"text"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["memory", b"memory", "options", b"options", "second", b"second", "text", b"text"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["glossaries", b"glossaries", "memory", b"memory", "model", b"model", "options", b"options", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code", "target_prefixes", b"target_prefixes", "terms", b"terms", "text", b"text", "texts", b"texts"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["glossaries", b"glossaries", "memory", b"memory", "model", b"model", "options", b"options", "second", b"second", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code", "target_prefixes", b"target_prefixes", "terms", b"terms", "text", b"text", "texts", b"texts"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TranslateStreamRequest: _TypeAlias = TranslateStreamRequest  # noqa: Y015
+
+@_typing.final
+class SecondOptions(_message.Message):
+    """Which sentences of a request a second translator may see: a server of another kind, such as one of a large language
+    model, that is named by the setting `second_url`. Without that setting no text leaves the server, whatever is set here.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    NEVER_FIELD_NUMBER: _builtins.int
+    BELOW_FIELD_NUMBER: _builtins.int
+    SENTENCES_FIELD_NUMBER: _builtins.int
+    never: _builtins.bool
+    """No sentence of this request is sent there."""
+    below: _builtins.float
+    """Sentences with a confidence below this are sent, 0 to 1; at most the setting `second_below`, which is the default."""
+    sentences: _builtins.int
+    """The most sentences of this request that are sent; at most the setting `second_sentences`, which is the default."""
+    def __init__(
+        self,
+        *,
+        never: _builtins.bool = ...,
+        below: _builtins.float | None = ...,
+        sentences: _builtins.int | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_below", b"_below", "_sentences", b"_sentences", "below", b"below", "sentences", b"sentences"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_below", b"_below", "_sentences", b"_sentences", "below", b"below", "never", b"never", "sentences", b"sentences"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType__below: _TypeAlias = _typing.Literal["below"]  # noqa: Y015
+    _WhichOneofArgType__below: _TypeAlias = _typing.Literal["_below", b"_below"]  # noqa: Y015
+    _WhichOneofReturnType__sentences: _TypeAlias = _typing.Literal["sentences"]  # noqa: Y015
+    _WhichOneofArgType__sentences: _TypeAlias = _typing.Literal["_sentences", b"_sentences"]  # noqa: Y015
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__below) -> _WhichOneofReturnType__below | None: ...
+    @_typing.overload
+    def WhichOneof(self, oneof_group: _WhichOneofArgType__sentences) -> _WhichOneofReturnType__sentences | None: ...
+
+Global___SecondOptions: _TypeAlias = SecondOptions  # noqa: Y015
+
+@_typing.final
+class SecondOutcome(_message.Message):
+    """What the second translator did for a sentence."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    REASON_FIELD_NUMBER: _builtins.int
+    RESULT_FIELD_NUMBER: _builtins.int
+    MODEL_FIELD_NUMBER: _builtins.int
+    DETAIL_FIELD_NUMBER: _builtins.int
+    reason: Global___SecondReason.ValueType
+    """Why the sentence was to be sent."""
+    result: Global___SecondResult.ValueType
+    """What came of it."""
+    model: _builtins.str
+    """Name of the model there, as the setting `second_model` has it."""
+    detail: _builtins.str
+    """What is wrong with its answer, or why there is none, in one line; empty if it is taken."""
+    def __init__(
+        self,
+        *,
+        reason: Global___SecondReason.ValueType = ...,
+        result: Global___SecondResult.ValueType = ...,
+        model: _builtins.str = ...,
+        detail: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["detail", b"detail", "model", b"model", "reason", b"reason", "result", b"result"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___SecondOutcome: _TypeAlias = SecondOutcome  # noqa: Y015
 
 @_typing.final
 class Term(_message.Message):
@@ -1469,6 +1672,7 @@ class Sentence(_message.Message):
     SCORE_FIELD_NUMBER: _builtins.int
     CONFIDENCE_FIELD_NUMBER: _builtins.int
     WARNINGS_FIELD_NUMBER: _builtins.int
+    SECOND_FIELD_NUMBER: _builtins.int
     score: _builtins.float
     """As Hypothesis.score; for a sentence in parts, the sum over its parts. Of a sentence with strings that are kept, or in
     capitals, it is the score of what the model read in its place.
@@ -1489,6 +1693,12 @@ class Sentence(_message.Message):
     def warnings(self) -> _containers.RepeatedScalarFieldContainer[Global___WarningCode.ValueType]:
         """What the server suspects of its translation, or that it is the second try; see GuardPolicy."""
 
+    @_builtins.property
+    def second(self) -> Global___SecondOutcome:
+        """Set if it was to be sent to the second translator. Its translation then has no tokens of a model of this server, if
+        that answer is taken: `score` is that of the translation before.
+        """
+
     def __init__(
         self,
         *,
@@ -1497,10 +1707,11 @@ class Sentence(_message.Message):
         score: _builtins.float = ...,
         confidence: _builtins.float | None = ...,
         warnings: _abc.Iterable[Global___WarningCode.ValueType] | None = ...,
+        second: Global___SecondOutcome | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "source", b"source", "target", b"target"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "second", b"second", "source", b"source", "target", b"target"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "score", b"score", "source", b"source", "target", b"target", "warnings", b"warnings"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_confidence", b"_confidence", "confidence", b"confidence", "score", b"score", "second", b"second", "source", b"source", "target", b"target", "warnings", b"warnings"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__confidence: _TypeAlias = _typing.Literal["confidence"]  # noqa: Y015
     _WhichOneofArgType__confidence: _TypeAlias = _typing.Literal["_confidence", b"_confidence"]  # noqa: Y015
@@ -1836,6 +2047,372 @@ class TextDone(_message.Message):
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___TextDone: _TypeAlias = TextDone  # noqa: Y015
+
+@_typing.final
+class TranslateLiveRequest(_message.Message):
+    """A message of a speaker: `start` first and once, then `words` and `pause` in any order, and `end` last.
+
+    The caller sends the words that its speech recognition has, and may change its mind about them. The server translates
+    what it has at that moment: words that come while a translation runs replace those that wait, so a speaker never has
+    more than one waiting. Each update has text that is agreed, which no later message changes, and a tentative rest.
+    """
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    START_FIELD_NUMBER: _builtins.int
+    WORDS_FIELD_NUMBER: _builtins.int
+    PAUSE_FIELD_NUMBER: _builtins.int
+    END_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def start(self) -> Global___LiveStart:
+        """What is spoken, and how it is translated."""
+
+    @_builtins.property
+    def words(self) -> Global___LiveWords:
+        """More words, or other ones."""
+
+    @_builtins.property
+    def pause(self) -> Global___LivePause:
+        """The speaker pauses, or has ended a sentence: all words so far are translated to the end, and all of it is agreed."""
+
+    @_builtins.property
+    def end(self) -> Global___LiveEnd:
+        """The speaker has ended: as `pause`, and the call ends when its translation is sent. So does closing the stream."""
+
+    def __init__(
+        self,
+        *,
+        start: Global___LiveStart | None = ...,
+        words: Global___LiveWords | None = ...,
+        pause: Global___LivePause | None = ...,
+        end: Global___LiveEnd | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "message", b"message", "pause", b"pause", "start", b"start", "words", b"words"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["end", b"end", "message", b"message", "pause", b"pause", "start", b"start", "words", b"words"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["start", "words", "pause", "end"]  # noqa: Y015
+    _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
+
+Global___TranslateLiveRequest: _TypeAlias = TranslateLiveRequest  # noqa: Y015
+
+@_typing.final
+class LiveStart(_message.Message):
+    """The first message of a speaker."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    SOURCE_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
+    TARGET_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
+    POLICY_FIELD_NUMBER: _builtins.int
+    LAG_WORDS_FIELD_NUMBER: _builtins.int
+    PAUSE_MS_FIELD_NUMBER: _builtins.int
+    AGREED_ONLY_FIELD_NUMBER: _builtins.int
+    TERMS_FIELD_NUMBER: _builtins.int
+    GLOSSARIES_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """As in TranslateRequest."""
+    source_language_code: _builtins.str
+    """As in TranslateRequest. "auto" is INVALID_ARGUMENT here."""
+    target_language_code: _builtins.str
+    """As in TranslateRequest."""
+    policy: Global___LivePolicy.ValueType
+    """When text is agreed."""
+    lag_words: _builtins.int
+    """The lag of the policy in source words, 1 to 20; 0 is its default, see LivePolicy."""
+    pause_ms: _builtins.int
+    """Milliseconds after which words without a successor count as a pause: 200 to 60,000; 0 is the default, 3,000."""
+    agreed_only: _builtins.bool
+    """Send no tentative text. Less is computed."""
+    @_builtins.property
+    def terms(self) -> _containers.RepeatedCompositeFieldContainer[Global___Term]:
+        """Terms, as in TranslateRequest. They hold in text that is agreed when a sentence ends; text that was agreed before
+        stays. UNIMPLEMENTED with the policies that agree on text inside a sentence.
+        """
+
+    @_builtins.property
+    def glossaries(self) -> _containers.RepeatedScalarFieldContainer[_builtins.str]:
+        """As in TranslateRequest, with the bound of `terms`."""
+
+    def __init__(
+        self,
+        *,
+        model: _builtins.str = ...,
+        source_language_code: _builtins.str = ...,
+        target_language_code: _builtins.str = ...,
+        policy: Global___LivePolicy.ValueType = ...,
+        lag_words: _builtins.int = ...,
+        pause_ms: _builtins.int = ...,
+        agreed_only: _builtins.bool = ...,
+        terms: _abc.Iterable[Global___Term] | None = ...,
+        glossaries: _abc.Iterable[_builtins.str] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agreed_only", b"agreed_only", "glossaries", b"glossaries", "lag_words", b"lag_words", "model", b"model", "pause_ms", b"pause_ms", "policy", b"policy", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code", "terms", b"terms"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LiveStart: _TypeAlias = LiveStart  # noqa: Y015
+
+@_typing.final
+class LiveWords(_message.Message):
+    """Words of a speaker."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    FROM_FIELD_NUMBER: _builtins.int
+    WORDS_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def words(self) -> _containers.RepeatedCompositeFieldContainer[Global___LiveWord]:
+        """At most 1,000 in a message, and 64 characters in a word. They are joined by spaces, in languages that are written
+        without them by nothing. Punctuation is part of a word, as in "well," and the end of a sentence is found by it.
+        """
+
+    def __init__(
+        self,
+        *,
+        words: _abc.Iterable[Global___LiveWord] | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["from", b"from", "words", b"words"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LiveWords: _TypeAlias = LiveWords  # noqa: Y015
+
+@_typing.final
+class LiveWord(_message.Message):
+    """A word, and when it was spoken."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    TEXT_FIELD_NUMBER: _builtins.int
+    BEGIN_MS_FIELD_NUMBER: _builtins.int
+    END_MS_FIELD_NUMBER: _builtins.int
+    text: _builtins.str
+    """Not empty, without white space inside."""
+    begin_ms: _builtins.int
+    """Milliseconds since the speaker began; 0 if it is unknown."""
+    end_ms: _builtins.int
+    """Milliseconds since the speaker began; 0 if it is unknown."""
+    def __init__(
+        self,
+        *,
+        text: _builtins.str = ...,
+        begin_ms: _builtins.int = ...,
+        end_ms: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["begin_ms", b"begin_ms", "end_ms", b"end_ms", "text", b"text"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LiveWord: _TypeAlias = LiveWord  # noqa: Y015
+
+@_typing.final
+class LivePause(_message.Message):
+    """A pause of a speaker."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LivePause: _TypeAlias = LivePause  # noqa: Y015
+
+@_typing.final
+class LiveEnd(_message.Message):
+    """The end of a speaker."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    def __init__(
+        self,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LiveEnd: _TypeAlias = LiveEnd  # noqa: Y015
+
+@_typing.final
+class TranslateLiveResponse(_message.Message):
+    """What a speaker is answered: `ready` first and once, then updates, and `done` last."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    READY_FIELD_NUMBER: _builtins.int
+    UPDATE_FIELD_NUMBER: _builtins.int
+    DONE_FIELD_NUMBER: _builtins.int
+    @_builtins.property
+    def ready(self) -> Global___LiveReady:
+        """The server is ready for words."""
+
+    @_builtins.property
+    def update(self) -> Global___LiveUpdate:
+        """New text."""
+
+    @_builtins.property
+    def done(self) -> Global___LiveDone:
+        """All words are translated."""
+
+    def __init__(
+        self,
+        *,
+        ready: Global___LiveReady | None = ...,
+        update: Global___LiveUpdate | None = ...,
+        done: Global___LiveDone | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "message", b"message", "ready", b"ready", "update", b"update"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["done", b"done", "message", b"message", "ready", b"ready", "update", b"update"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    _WhichOneofReturnType_message: _TypeAlias = _typing.Literal["ready", "update", "done"]  # noqa: Y015
+    _WhichOneofArgType_message: _TypeAlias = _typing.Literal["message", b"message"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_message) -> _WhichOneofReturnType_message | None: ...
+
+Global___TranslateLiveResponse: _TypeAlias = TranslateLiveResponse  # noqa: Y015
+
+@_typing.final
+class LiveReady(_message.Message):
+    """The answer to LiveStart."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    MODEL_FIELD_NUMBER: _builtins.int
+    VERSION_FIELD_NUMBER: _builtins.int
+    SOURCE_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
+    TARGET_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
+    POLICY_FIELD_NUMBER: _builtins.int
+    LAG_WORDS_FIELD_NUMBER: _builtins.int
+    model: _builtins.str
+    """As in TranslateResponse."""
+    version: _builtins.str
+    """As in TranslateResponse."""
+    source_language_code: _builtins.str
+    """As in TranslateResponse."""
+    target_language_code: _builtins.str
+    """As in TranslateResponse."""
+    policy: Global___LivePolicy.ValueType
+    """The policy that is used."""
+    lag_words: _builtins.int
+    """Its lag, with the default."""
+    def __init__(
+        self,
+        *,
+        model: _builtins.str = ...,
+        version: _builtins.str = ...,
+        source_language_code: _builtins.str = ...,
+        target_language_code: _builtins.str = ...,
+        policy: Global___LivePolicy.ValueType = ...,
+        lag_words: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["lag_words", b"lag_words", "model", b"model", "policy", b"policy", "source_language_code", b"source_language_code", "target_language_code", b"target_language_code", "version", b"version"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LiveReady: _TypeAlias = LiveReady  # noqa: Y015
+
+@_typing.final
+class LiveUpdate(_message.Message):
+    """New text of a speaker. The `agreed` of all updates, joined, are the translation."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    AGREED_FIELD_NUMBER: _builtins.int
+    TENTATIVE_FIELD_NUMBER: _builtins.int
+    SENTENCE_FIELD_NUMBER: _builtins.int
+    IS_COMPLETE_FIELD_NUMBER: _builtins.int
+    WORDS_FIELD_NUMBER: _builtins.int
+    FIRST_WORD_FIELD_NUMBER: _builtins.int
+    AGREED_WORDS_FIELD_NUMBER: _builtins.int
+    LATE_WORDS_FIELD_NUMBER: _builtins.int
+    FAILURE_FIELD_NUMBER: _builtins.int
+    agreed: _builtins.str
+    """Text to append to what was agreed before, with the white space before it; it is never taken back. May be empty."""
+    tentative: _builtins.str
+    """The rest of the translation of the words so far, with the white space before it; it replaces the one of the update
+    before. Empty with `agreed_only`.
+    """
+    sentence: _builtins.int
+    """Number of the sentence, from 0. An update is of one sentence."""
+    is_complete: _builtins.bool
+    """Whether the sentence is complete: nothing follows in it."""
+    words: _builtins.int
+    """Number of words, since the start, of which this is the translation."""
+    first_word: _builtins.int
+    """Number of the first word of the sentence."""
+    agreed_words: _builtins.int
+    """Number of words, since the start, that `agreed` covers: those to which no later text of the sentence looks. With a
+    model without attention, in the proportion of the lengths.
+    """
+    late_words: _builtins.int
+    """Words of the last messages that came too late, because their sentence was complete."""
+    failure: _builtins.str
+    """Whether an update before it failed and this is the translation of later words, with the reason in one line."""
+    def __init__(
+        self,
+        *,
+        agreed: _builtins.str = ...,
+        tentative: _builtins.str = ...,
+        sentence: _builtins.int = ...,
+        is_complete: _builtins.bool = ...,
+        words: _builtins.int = ...,
+        first_word: _builtins.int = ...,
+        agreed_words: _builtins.int = ...,
+        late_words: _builtins.int = ...,
+        failure: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["agreed", b"agreed", "agreed_words", b"agreed_words", "failure", b"failure", "first_word", b"first_word", "is_complete", b"is_complete", "late_words", b"late_words", "sentence", b"sentence", "tentative", b"tentative", "words", b"words"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LiveUpdate: _TypeAlias = LiveUpdate  # noqa: Y015
+
+@_typing.final
+class LiveDone(_message.Message):
+    """The end of a speaker."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    WORDS_FIELD_NUMBER: _builtins.int
+    USAGE_FIELD_NUMBER: _builtins.int
+    words: _builtins.int
+    """Number of words that were translated."""
+    @_builtins.property
+    def usage(self) -> Global___Usage:
+        """Tokens that were read and written. Words that are translated again count again."""
+
+    def __init__(
+        self,
+        *,
+        words: _builtins.int = ...,
+        usage: Global___Usage | None = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage"]  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["usage", b"usage", "words", b"words"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___LiveDone: _TypeAlias = LiveDone  # noqa: Y015
 
 @_typing.final
 class ScoreRequest(_message.Message):

@@ -44,6 +44,11 @@ class TranslationServiceStub:
                 request_serializer=lingon_dot_translation_dot_v1_dot_translation__pb2.TranslateStreamRequest.SerializeToString,
                 response_deserializer=lingon_dot_translation_dot_v1_dot_translation__pb2.TranslateStreamResponse.FromString,
                 _registered_method=True)
+        self.TranslateLive = channel.stream_stream(
+                '/lingon.translation.v1.TranslationService/TranslateLive',
+                request_serializer=lingon_dot_translation_dot_v1_dot_translation__pb2.TranslateLiveRequest.SerializeToString,
+                response_deserializer=lingon_dot_translation_dot_v1_dot_translation__pb2.TranslateLiveResponse.FromString,
+                _registered_method=True)
         self.Score = channel.unary_unary(
                 '/lingon.translation.v1.TranslationService/Score',
                 request_serializer=lingon_dot_translation_dot_v1_dot_translation__pb2.ScoreRequest.SerializeToString,
@@ -73,6 +78,14 @@ class TranslationServiceServicer:
 
     def TranslateStream(self, request, context):
         """Translate texts, with each result as soon as it is complete. Greedy decoding also sends text as it is decoded.
+        """
+        context.set_code(grpc.StatusCode.UNIMPLEMENTED)
+        context.set_details('Method not implemented!')
+        raise NotImplementedError('Method not implemented!')
+
+    def TranslateLive(self, request_iterator, context):
+        """Translate words while they are spoken or typed: with text that is never taken back, and apart from it a tentative
+        rest. One call is one speaker. See TranslateLiveRequest.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')
@@ -111,6 +124,11 @@ def add_TranslationServiceServicer_to_server(servicer, server):
                     servicer.TranslateStream,
                     request_deserializer=lingon_dot_translation_dot_v1_dot_translation__pb2.TranslateStreamRequest.FromString,
                     response_serializer=lingon_dot_translation_dot_v1_dot_translation__pb2.TranslateStreamResponse.SerializeToString,
+            ),
+            'TranslateLive': grpc.stream_stream_rpc_method_handler(
+                    servicer.TranslateLive,
+                    request_deserializer=lingon_dot_translation_dot_v1_dot_translation__pb2.TranslateLiveRequest.FromString,
+                    response_serializer=lingon_dot_translation_dot_v1_dot_translation__pb2.TranslateLiveResponse.SerializeToString,
             ),
             'Score': grpc.unary_unary_rpc_method_handler(
                     servicer.Score,
@@ -182,6 +200,33 @@ class TranslationService:
             '/lingon.translation.v1.TranslationService/TranslateStream',
             lingon_dot_translation_dot_v1_dot_translation__pb2.TranslateStreamRequest.SerializeToString,
             lingon_dot_translation_dot_v1_dot_translation__pb2.TranslateStreamResponse.FromString,
+            options,
+            channel_credentials,
+            insecure,
+            call_credentials,
+            compression,
+            wait_for_ready,
+            timeout,
+            metadata,
+            _registered_method=True)
+
+    @staticmethod
+    def TranslateLive(request_iterator,
+            target,
+            options=(),
+            channel_credentials=None,
+            call_credentials=None,
+            insecure=False,
+            compression=None,
+            wait_for_ready=None,
+            timeout=None,
+            metadata=None):
+        return grpc.experimental.stream_stream(
+            request_iterator,
+            target,
+            '/lingon.translation.v1.TranslationService/TranslateLive',
+            lingon_dot_translation_dot_v1_dot_translation__pb2.TranslateLiveRequest.SerializeToString,
+            lingon_dot_translation_dot_v1_dot_translation__pb2.TranslateLiveResponse.FromString,
             options,
             channel_credentials,
             insecure,

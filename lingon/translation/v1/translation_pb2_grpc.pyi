@@ -55,6 +55,10 @@ class TranslationServiceStub:
     """Translate texts. The reply has one result for each text, in the order of the request."""
     TranslateStream: _grpc.UnaryStreamMultiCallable[_translation_pb2.TranslateStreamRequest, _translation_pb2.TranslateStreamResponse]
     """Translate texts, with each result as soon as it is complete. Greedy decoding also sends text as it is decoded."""
+    TranslateLive: _grpc.StreamStreamMultiCallable[_translation_pb2.TranslateLiveRequest, _translation_pb2.TranslateLiveResponse]
+    """Translate words while they are spoken or typed: with text that is never taken back, and apart from it a tentative
+    rest. One call is one speaker. See TranslateLiveRequest.
+    """
     Score: _grpc.UnaryUnaryMultiCallable[_translation_pb2.ScoreRequest, _translation_pb2.ScoreResponse]
     """Return the log-probabilities that the model gives to translations."""
     ListModels: _grpc.UnaryUnaryMultiCallable[_translation_pb2.ListModelsRequest, _translation_pb2.ListModelsResponse]
@@ -69,6 +73,10 @@ class TranslationServiceAsyncStub(TranslationServiceStub):
     """Translate texts. The reply has one result for each text, in the order of the request."""
     TranslateStream: _aio.UnaryStreamMultiCallable[_translation_pb2.TranslateStreamRequest, _translation_pb2.TranslateStreamResponse]  # type: ignore[assignment]
     """Translate texts, with each result as soon as it is complete. Greedy decoding also sends text as it is decoded."""
+    TranslateLive: _aio.StreamStreamMultiCallable[_translation_pb2.TranslateLiveRequest, _translation_pb2.TranslateLiveResponse]  # type: ignore[assignment]
+    """Translate words while they are spoken or typed: with text that is never taken back, and apart from it a tentative
+    rest. One call is one speaker. See TranslateLiveRequest.
+    """
     Score: _aio.UnaryUnaryMultiCallable[_translation_pb2.ScoreRequest, _translation_pb2.ScoreResponse]  # type: ignore[assignment]
     """Return the log-probabilities that the model gives to translations."""
     ListModels: _aio.UnaryUnaryMultiCallable[_translation_pb2.ListModelsRequest, _translation_pb2.ListModelsResponse]  # type: ignore[assignment]
@@ -92,6 +100,16 @@ class TranslationServiceServicer(metaclass=_abc_1.ABCMeta):
         context: _ServicerContext,
     ) -> _typing.Union[_abc.Iterator[_translation_pb2.TranslateStreamResponse], _abc.AsyncIterator[_translation_pb2.TranslateStreamResponse]]:
         """Translate texts, with each result as soon as it is complete. Greedy decoding also sends text as it is decoded."""
+
+    @_abc_1.abstractmethod
+    def TranslateLive(
+        self,
+        request_iterator: _MaybeAsyncIterator[_translation_pb2.TranslateLiveRequest],
+        context: _ServicerContext,
+    ) -> _typing.Union[_abc.Iterator[_translation_pb2.TranslateLiveResponse], _abc.AsyncIterator[_translation_pb2.TranslateLiveResponse]]:
+        """Translate words while they are spoken or typed: with text that is never taken back, and apart from it a tentative
+        rest. One call is one speaker. See TranslateLiveRequest.
+        """
 
     @_abc_1.abstractmethod
     def Score(
