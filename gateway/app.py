@@ -19,7 +19,7 @@ from starlette.middleware import Middleware
 from starlette.middleware.cors import CORSMiddleware
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
-from starlette.routing import Route
+from starlette.routing import Route, WebSocketRoute
 from starlette.types import Receive, Scope, Send
 
 from lingon.client.client import DEFAULT_PORT
@@ -34,6 +34,7 @@ from lingon.gateway.endpoint import Api, Endpoints
 from lingon.gateway.google import GoogleApi
 from lingon.gateway.libretranslate import LibreTranslateApi
 from lingon.gateway.lingon_api import LingonApi
+from lingon.gateway.live import LiveEndpoint
 from lingon.gateway.metrics import GatewayMetrics
 from lingon.gateway.openai import OpenAiApi
 from lingon.gateway.server import HttpOptions, Listening, listening
@@ -102,11 +103,15 @@ class _Application(Starlette):
     Endpoints raise nothing. With a middleware, every request passes it. A slash at the end of a path has no meaning.
     """
 
-    def __init__(self, *, routes: Sequence[Route], middleware: Sequence[Middleware], hosts: Sequence[str]) -> None:
+    def __init__(
+        self, *, routes: Sequence[Route | WebSocketRoute], middleware: Sequence[Middleware], hosts: Sequence[str]
+    ) -> None:
         super().__init__(routes=routes, middleware=middleware)
         self._hosts = frozenset(map(str.lower, hosts))
         self._direct: dict[tuple[str, str], Callable[[Request], Awaitable[Response]]] = {}
         for route in () if middleware else routes:
+            if isinstance(route, WebSocketRoute):
+                continue
             for method in () if route.param_convertors else route.methods or ():
                 self._direct.setdefault((method, route.path), route.endpoint)
 
@@ -115,7 +120,7 @@ class _Application(Starlette):
             return await _wrong_host(scope, receive, send)
         if scope["path"].endswith("/"):
             scope["path"] = scope["path"].rstrip("/") or "/"
-        endpoint = self._direct.get((scope["method"], scope["path"]))
+        endpoint = self._direct.get((scope.get("method", ""), scope["path"]))  # a WebSocket has no method
         if endpoint is None:
             return await super().__call__(scope, receive, send)
         scope["app"], scope["router"] = self, self.router  # for url_for
@@ -139,7 +144,11 @@ def build(backend: Backend, metrics: GatewayMetrics, options: GatewayOptions, do
     """Return the application."""
     budget = BodyBudget(options.limits.together)
     endpoints = Endpoints(backend, KnownCallers(backend), metrics, options.limits, budget, options.cors)
-    routes = [route for name in options.apis for route in APIS[name](documents).routes(endpoints)]
+    routes: list[Route | WebSocketRoute] = []
+    for name in options.apis:
+        routes += APIS[name](documents).routes(endpoints)
+    if "lingon" in options.apis:
+        routes += LiveEndpoint(endpoints).routes()
     if options.page and "lingon" in options.apis:
         routes += [_page_route(path, *each) for path, each in PAGE.items()]
     cors = [Middleware(CORSMiddleware, allow_origins=list(options.cors), allow_methods=["*"], allow_headers=["*"])]

@@ -12,8 +12,8 @@ import logging
 import re
 import time
 from collections import OrderedDict
-from collections.abc import AsyncIterator, Callable, Iterator
-from contextlib import contextmanager
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator
+from contextlib import aclosing, contextmanager
 from dataclasses import dataclass, replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
@@ -23,7 +23,7 @@ from google.protobuf import wrappers_pb2
 from google.protobuf.message import Message
 from google.rpc import code_pb2
 
-from lingon.client.client import CHANNEL_OPTIONS
+from lingon.client.client import CHANNEL_OPTIONS, AsyncCallTalk
 from lingon.client.connection import AUTHORIZATION, NO_PROXY, Proxy, block_of, proxy_of, proxy_options, unavailable
 from lingon.client.protocol import MODELS_SECONDS
 from lingon.client.steps import (
@@ -218,6 +218,62 @@ class Backend:
     def stream(self, request: pb.TranslateStreamRequest, caller: Caller) -> AsyncIterator[pb.TranslateStreamResponse]:
         """Yield the messages of a stream. Closing the iterator cancels the call."""
         return self.replies(self._stub.TranslateStream, request, caller)
+
+    async def live(
+        self, requests: AsyncIterator[pb.TranslateLiveRequest], caller: Caller
+    ) -> AsyncIterator[pb.TranslateLiveResponse]:
+        """Yield the answers to a speaker, without a time limit. Closing the iterator cancels the call.
+
+        An error of the requests is raised in place of that of the call that it ends.
+        """
+        failed: list[Exception] = []
+
+        async def sent() -> AsyncIterator[pb.TranslateLiveRequest]:
+            try:
+                async for request in requests:
+                    yield request
+            except Exception as error:
+                failed.append(error)
+                raise
+
+        try:
+            with self._server_errors(self.timeout):
+                async with aclosing(self._live_replies(sent(), caller.metadata())) as replies:
+                    async for message in replies:
+                        yield message
+        except (ServerError, asyncio.CancelledError):
+            if failed:
+                raise failed[0] from None
+            raise
+
+    async def _live_replies(
+        self, requests: AsyncIterator[pb.TranslateLiveRequest], metadata: tuple[tuple[str, str], ...]
+    ) -> AsyncGenerator[pb.TranslateLiveResponse, None]:
+        """Yield the replies of a call of TranslateLive. Closing the generator cancels the call."""
+        if not isinstance(self._channel, grpc.aio.Channel):
+            call = self._stub.TranslateLive(requests, metadata=metadata)
+            try:
+                async for message in call:
+                    yield message
+            finally:
+                call.cancel()
+            return
+        talk = AsyncCallTalk(self._stub.TranslateLive(metadata=metadata))  # keeps the status of the server
+
+        async def send() -> None:
+            try:
+                async for request in requests:
+                    await talk.write(request)
+            except Exception:  # of the call, which a read raises too, or of the requests
+                talk.cancel()
+
+        sending = asyncio.create_task(send())
+        try:
+            while (message := await talk.read()) is not None:
+                yield message
+        finally:
+            sending.cancel()
+            talk.cancel()
 
     @functools.cached_property
     def glossary_stub(self) -> Any:

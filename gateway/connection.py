@@ -11,7 +11,7 @@ import sys
 import termios
 import time
 from collections import Counter, deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
 from contextlib import suppress
 from functools import partial
 from typing import Any
@@ -25,6 +25,7 @@ from lingon.gateway.body import BODY_SECONDS, MAX_FIELDS, BodyBudget
 from lingon.gateway.endpoint import WATCH_CLIENT
 from lingon.gateway.metrics import GatewayMetrics
 from lingon.gateway.problem import Problem
+from lingon.gateway.web_socket import WebSocket
 
 QUEUE_SECONDS = 0.005  # seconds of work in one iteration of the event loop
 
@@ -186,9 +187,14 @@ class Connection(HttpToolsProtocol):
 
     flow: _Flow
 
-    def __init__(self, *args: Any, connections: OpenConnections, **kwargs: Any) -> None:
+    def __init__(
+        self, *args: Any, connections: OpenConnections, sockets: Collection[bytes] = (), **kwargs: Any
+    ) -> None:
+        """sockets: paths at which a client may ask for a WebSocket; at others the request is answered without it."""
         super().__init__(*args, **kwargs)
-        self._connections = connections
+        self._connections, self._sockets = connections, sockets
+        self.ws_protocol_class = partial(WebSocket, upgraded=self)  # type: ignore[assignment]
+        self._is_upgrading, self._socket_bytes = False, 0  # bytes that the WebSocket holds
         self._address = ""
         self._refusal: str | None = None  # reason, for a connection above the limits
         self._is_refused = False  # further bytes are dropped
@@ -218,7 +224,7 @@ class Connection(HttpToolsProtocol):
 
     def connection_lost(self, exc: Exception | None) -> None:
         self._unparsed.clear()
-        self._framing = self._request_bytes = 0
+        self._framing = self._request_bytes = self._socket_bytes = 0
         super().connection_lost(exc)
         self._hold()
         self._connections.closed(self._address, refused=self._refusal is not None)
@@ -274,6 +280,9 @@ class Connection(HttpToolsProtocol):
                 if not (cut := self._next_cut()):
                     break
                 del self._unparsed[: self._parse_bytes(cut)]
+                if self._is_upgrading:
+                    self._upgrade()
+                    return
         except _Refused as refused:
             self._refuse(refused.status, str(refused))
         else:
@@ -318,7 +327,7 @@ class Connection(HttpToolsProtocol):
             self.parser.feed_data(self._unparsed[:count])
             if self._framing > HEADER_BYTES:  # after a body in chunks, or between them
                 raise _too_long()
-        except httptools.HttpParserUpgrade as upgrade:  # not offered; the request is answered without it
+        except httptools.HttpParserUpgrade as upgrade:  # if it is not offered, the request is answered without it
             return int(upgrade.args[0])
         except httptools.HttpParserError as error:
             if isinstance(error.__context__, _Refused):
@@ -331,7 +340,7 @@ class Connection(HttpToolsProtocol):
     def on_message_begin(self) -> None:
         super().on_message_begin()
         self._hosts = self._body_left = 0
-        self.scope[WATCH_CLIENT] = self._watch_client  # type: ignore[literal-required]
+        self.scope[WATCH_CLIENT] = self.watch_client  # type: ignore[literal-required]
 
     def on_header(self, name: bytes, value: bytes) -> None:
         if self._in_body:  # trailers of a body in chunks, which have no reader
@@ -358,7 +367,9 @@ class Connection(HttpToolsProtocol):
         except Problem as problem:
             raise _Refused(503, str(problem)) from None
         super().on_headers_complete()
-        self.cycle.transport = _Reply(self.transport)  # type: ignore[assignment]
+        self._is_upgrading = self.parser.should_upgrade() and self._should_upgrade()
+        if not self._is_upgrading:
+            self.cycle.transport = _Reply(self.transport)  # type: ignore[assignment]
 
     def _check_request(self) -> None:
         """Raise _Refused for a request that proxies and servers may parse in different ways."""
@@ -379,6 +390,8 @@ class Connection(HttpToolsProtocol):
     def on_message_complete(self) -> None:
         super().on_message_complete()
         self._framing, self._in_body = 0, False
+        if self._is_upgrading:  # the WebSocket needs the request
+            return
         if not self._is_replying:
             self._forget_request()
 
@@ -398,7 +411,36 @@ class Connection(HttpToolsProtocol):
         self.cycle = self.scope = None  # type: ignore[assignment]
         self.url, self.headers, self._request_bytes = b"", [], 0
 
-    def _watch_client(self, leave: Callable[[], None]) -> Callable[[], None]:
+    def _should_upgrade(self) -> bool:
+        offered = self.url.partition(b"?")[0].rstrip(b"/") in self._sockets and self.scope["method"] == "GET"
+        return offered and self.scope["http_version"] == "1.1" and super()._should_upgrade()
+
+    def _upgrade(self) -> None:
+        """Make a WebSocket of this connection, which goes on to count it, and to close it if it is late."""
+        self._await(math.inf)
+        self.handle_websocket_upgrade()
+        rest = bytes(self._unparsed)
+        self._unparsed.clear()
+        self._forget_request()
+        self.hold_for_socket(0)
+        if rest:
+            self.transport.get_protocol().data_received(rest)  # type: ignore[attr-defined]
+
+    def hold_for_socket(self, size: int) -> bool:
+        """See lingon.gateway.web_socket.Upgraded."""
+        self._socket_bytes = size
+        try:
+            self._hold()
+        except Problem as problem:
+            logger.info("a connection was closed: %s", str(problem))
+            return False
+        return True
+
+    def enqueue(self, work: Callable[[], None]) -> None:
+        """See lingon.gateway.web_socket.Upgraded."""
+        self._connections.work_queue.enqueue(work)
+
+    def watch_client(self, leave: Callable[[], None]) -> Callable[[], None]:
         """See lingon.gateway.endpoint.WatchClient."""
         if self.transport.is_closing():
             self.loop.call_soon(leave)
@@ -440,7 +482,7 @@ class Connection(HttpToolsProtocol):
 
     def _hold(self) -> None:
         """Update the budget with the bytes that the connection holds. Raises Problem if they do not fit."""
-        size = len(self._unparsed) + self._framing + self._request_bytes
+        size = len(self._unparsed) + self._framing + self._request_bytes + self._socket_bytes
         if self.flow.write_paused:
             size += self.transport.get_write_buffer_size()
         if size <= FREE_BYTES:

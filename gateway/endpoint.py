@@ -12,7 +12,7 @@ from contextlib import aclosing
 from dataclasses import dataclass, replace
 from typing import Any, Protocol, TypeVar
 
-from starlette.requests import Request
+from starlette.requests import HTTPConnection, Request
 from starlette.responses import Response, StreamingResponse
 from starlette.routing import Route
 from starlette.types import Receive, Scope, Send
@@ -117,7 +117,7 @@ class Streamed(StreamingResponse):
         """See ASGI. Avoids the task group of Starlette, because the first one loads modules for 250 ms."""
         try:
             async with aclosing(self.body_iterator):  # type: ignore[type-var]
-                await _until_disconnect(scope, self.stream_response(send))
+                await until_disconnect(scope, self.stream_response(send))
         except Problem:  # the client disconnected
             pass
         finally:
@@ -216,7 +216,7 @@ class _Endpoint:
     async def _answer(self, request: Request) -> Response:
         """Return the reply to a request, even if it fails."""
         request_id = request_id_from(request.headers.get(REQUEST_ID, ""))
-        caller = Caller(None, _ascii(request.client.host) if request.client else "", request_id)
+        caller = Caller(None, ascii_of(request.client.host) if request.client else "", request_id)
         held = HeldBody(self.shared.budget, caller.address)
         try:
             response = await self._handle(request, caller, held)
@@ -259,7 +259,7 @@ class _Endpoint:
             await self.shared.callers.check(caller)
         holder = caller if self.public else await self.shared.callers.as_known(caller)
         call = Call(request, body, fields, caller, holder, self.shared.backend, held)
-        return await _until_disconnect(request.scope, self.handler(call))
+        return await until_disconnect(request.scope, self.handler(call))
 
     async def _is_known(self, caller: Caller) -> bool:
         """Return whether a caller may call, or False if its key may be in the body. Raises ServerError.
@@ -305,7 +305,7 @@ def as_problem(error: Exception) -> Problem:
     return Problem(500, "the gateway failed to answer; its log says why")
 
 
-async def _until_disconnect(scope: Scope, work: Awaitable[Result]) -> Result:
+async def until_disconnect(scope: Scope, work: Awaitable[Result]) -> Result:
     """Return the result of work, or cancel it when the client disconnects, which frees its rows for others."""
     own, gone = asyncio.current_task(), False
     assert own is not None
@@ -328,12 +328,12 @@ async def _until_disconnect(scope: Scope, work: Awaitable[Result]) -> Result:
         forget()
 
 
-def _ascii(address: str) -> str:
+def ascii_of(address: str) -> str:
     """Return an address that fits a header. A proxy may forward any text as the address of a client."""
     return address.encode("ascii", "replace").decode()
 
 
-def bearer(request: Request) -> str | None:
+def bearer(request: HTTPConnection) -> str | None:
     """Return the key of the header `Authorization: Bearer KEY`."""
     scheme, _, key = request.headers.get("authorization", "").partition(" ")
     return key.strip() if scheme.lower() == "bearer" and key.strip() else None

@@ -13,7 +13,7 @@ import re
 from collections.abc import AsyncIterator, Callable, Iterable
 from contextlib import aclosing
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any, NamedTuple, TypeVar
 from urllib.parse import quote
 
 from google.protobuf import json_format
@@ -101,7 +101,7 @@ def _shortest(value: float) -> float | str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
-def from_json(body: bytes, message: MessageT) -> MessageT:
+def from_json(body: bytes | str, message: MessageT) -> MessageT:
     """Fill a new message from JSON and return it. Raises what json_format.Parse raises."""
     try:
         _read(json.loads(body, object_pairs_hook=_without_duplicates, parse_constant=_refuse), message)
@@ -128,10 +128,10 @@ def _read(found: Any, message: Message) -> None:
     readers, seen = _readers(message.DESCRIPTOR), set()
     for key, value in found.items():
         reader = readers.get(key)
-        if reader is None or reader[0] in seen:
+        if reader is None or reader.alone in seen:
             raise _Unusual
-        name, kind, convert = reader
-        seen.add(name)
+        name, kind, convert, alone = reader
+        seen.add(alone)
         if kind == "list":
             if type(value) is not list:
                 raise _Unusual
@@ -149,20 +149,34 @@ def _read(found: Any, message: Message) -> None:
             setattr(message, name, convert(value))
 
 
+class _FieldReader(NamedTuple):
+    """How a field is read.
+
+    name: of the field; kind: list, messages, message or value; convert: checks and converts a value
+    alone: the field, or the group of fields of which a message has one at most
+    """
+
+    name: str
+    kind: str
+    convert: Convert
+    alone: str
+
+
 @functools.cache
-def _readers(descriptor: Descriptor) -> dict[str, tuple[str, str, Convert]]:
-    """Return for each name of a field in JSON: its own name, its kind, the check and conversion of a value."""
-    found: dict[str, tuple[str, str, Convert]] = {}
+def _readers(descriptor: Descriptor) -> dict[str, _FieldReader]:
+    """Return the readers by the names of the fields in JSON."""
+    found: dict[str, _FieldReader] = {}
     convert: Convert
     for field in descriptor.fields:
-        shared = field.containing_oneof is not None and len(field.containing_oneof.fields) > 1
         if field.message_type is not None:
             kind, convert = "messages" if field.is_repeated else "message", _refuse
-            shared = shared or field.message_type.full_name.startswith(KNOWN_TYPES)
+            if field.message_type.full_name.startswith(KNOWN_TYPES):
+                continue
         else:
             kind, convert = "list" if field.is_repeated else "value", _reader(field)
-        if not shared:
-            found[field.json_name] = found[field.name] = field.name, kind, convert
+        group = field.containing_oneof
+        reader = _FieldReader(field.name, kind, convert, field.name if group is None else f"oneof {group.name}")
+        found[field.json_name] = found[field.name] = reader
     return found
 
 
@@ -223,10 +237,7 @@ class LingonApi:
         return bearer(request)
 
     def error(self, problem: Problem, request: Request) -> Response:
-        response = json_error(problem.http_status, error_json(problem).encode(), problem)
-        if problem.http_status == 401:
-            response.headers["www-authenticate"] = "Bearer"
-        return response
+        return error_response(problem)
 
     async def translate(self, call: Call) -> Response:
         return _json(await call.backend.translate(_message(call, pb.TranslateRequest()), call.caller))
@@ -285,6 +296,14 @@ class LingonApi:
         kind = EVENT_STREAM if as_events else LINES
         headers = {"x-accel-buffering": "no"}  # nginx would buffer the events
         return Streamed(_events(first, messages, as_events=as_events), headers=headers, media_type=kind)
+
+
+def error_response(problem: Problem) -> Response:
+    """Return the reply with an error."""
+    response = json_error(problem.http_status, error_json(problem).encode(), problem)
+    if problem.http_status == 401:
+        response.headers["www-authenticate"] = "Bearer"
+    return response
 
 
 def _header(notes: Iterable[str]) -> str:

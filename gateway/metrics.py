@@ -26,8 +26,12 @@ class GatewayMetrics:
         self.connections = Gauge("lingon_http_connections", "Connections to the HTTP port.", registry=registry)
 
     def ended(self, api: str, status: int, seconds: float) -> None:
-        """Count a request."""
+        """Count a request with its time."""
         if (known := self._known.get((api, status))) is None:
             known = self._known[api, status] = self.requests.labels(api, str(status)), self.seconds.labels(api)
         known[0].inc()
         known[1].observe(seconds)
+
+    def counted(self, api: str, status: int) -> None:
+        """Count a request whose time says nothing, because its client decides how long it is open."""
+        self.requests.labels(api, str(status)).inc()

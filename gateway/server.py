@@ -18,10 +18,12 @@ from typing import Any
 
 import uvicorn
 from starlette.applications import Starlette
+from starlette.routing import WebSocketRoute
 
 from lingon.errors import LingonError, SettingsError
 from lingon.gateway.connection import HEADER_SECONDS, Connection, Network, OpenConnections
 from lingon.gateway.metrics import GatewayMetrics
+from lingon.gateway.web_socket import MESSAGE_BYTES, PING_SECONDS
 from lingon.line_limit import LimitedLines
 from lingon.pem import load_pair
 
@@ -165,11 +167,16 @@ async def listening(app: Starlette, metrics: GatewayMetrics, options: HttpOption
 def _config(app: Starlette, metrics: GatewayMetrics, options: HttpOptions) -> uvicorn.Config:
     networks = options.trusted_networks()
     connections = OpenConnections(options.max_connections, networks, options.held_bytes, metrics)
+    sockets = {route.path.encode() for route in app.routes if isinstance(route, WebSocketRoute)}
     config = uvicorn.Config(
         app,
         loop="none",
-        http=partial(Connection, connections=connections),  # type: ignore[arg-type]
-        ws="none",
+        http=partial(Connection, connections=connections, sockets=sockets),  # type: ignore[arg-type]
+        ws="none",  # Connection makes its own
+        ws_max_size=MESSAGE_BYTES,
+        ws_ping_interval=PING_SECONDS,
+        ws_ping_timeout=None,
+        ws_per_message_deflate=False,
         lifespan="off",
         log_config=None,
         access_log=False,

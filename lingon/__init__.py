@@ -23,14 +23,26 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from lingon.client.client import AsyncClient, Client
     from lingon.client.connection import Tls
+    from lingon.client.live import AsyncLiveCall, LiveCall
     from lingon.client.model import AsyncModel, Model
-    from lingon.client.options import AttentionSelection, MemoryOptions, Sampling, ScoreOptions, TranslateOptions
+    from lingon.client.options import (
+        AttentionSelection,
+        LiveOptions,
+        MemoryOptions,
+        Sampling,
+        ScoreOptions,
+        TranslateOptions,
+    )
     from lingon.client.pipeline import TranslationPipeline, pipeline
     from lingon.client.results import (
         AttentionMatrix,
         DetectedLanguage,
         DocumentResult,
         Link,
+        LiveDone,
+        LiveReady,
+        LiveUpdate,
+        LiveWord,
         MemoryMatch,
         ModelInfo,
         NormalisedText,
@@ -55,6 +67,7 @@ if TYPE_CHECKING:
 
 __all__ = [
     "AsyncClient",
+    "AsyncLiveCall",
     "AsyncModel",
     "AttentionMatrix",
     "AttentionSelection",
@@ -63,6 +76,12 @@ __all__ = [
     "DocumentResult",
     "LingonError",
     "Link",
+    "LiveCall",
+    "LiveDone",
+    "LiveOptions",
+    "LiveReady",
+    "LiveUpdate",
+    "LiveWord",
     "MemoryMatch",
     "MemoryOptions",
     "Model",
@@ -98,6 +117,9 @@ __all__ = [
 _MODULE_OF = {
     "AsyncClient": "lingon.client.client",
     "Client": "lingon.client.client",
+    "AsyncLiveCall": "lingon.client.live",
+    "LiveCall": "lingon.client.live",
+    "LiveOptions": "lingon.client.options",
     "AsyncModel": "lingon.client.model",
     "Model": "lingon.client.model",
     "AttentionSelection": "lingon.client.options",

@@ -50,8 +50,8 @@ def normalise(text: str) -> str:
     return " ".join(to_nfc(_INVISIBLE.sub("", text)).split())
 
 
-def common_length(one: str, other: str) -> int:
-    """Return the number of characters with which both texts begin."""
+def common_length(one: Sequence[object], other: Sequence[object]) -> int:
+    """Return the number of characters with which both texts begin, or of tokens."""
     pairs = enumerate(zip(one, other, strict=False))
     return next((at for at, (left, right) in pairs if left != right), min(len(one), len(other)))
 

@@ -26,6 +26,7 @@ from lingon.errors import LingonError
 from lingon.extras import find_entry_points, name_missing_extra
 from lingon.serving.engine.engine import Engine, any_worker_alive, worker_threads
 from lingon.serving.event_loop import LagMonitor
+from lingon.serving.live.listening import LiveLimits
 from lingon.serving.models.catalog import Catalog, Entry
 from lingon.serving.models.inflight import AdmissionGate
 from lingon.serving.models.loading import LoadFunction, load_translator, model_folders, model_names
@@ -46,6 +47,7 @@ from lingon.serving.rpc.google import GoogleService, add_google
 from lingon.serving.rpc.google_glossaries import GoogleGlossaryService
 from lingon.serving.rpc.grpc_server import services_of
 from lingon.serving.rpc.interceptors import CallInterceptor, ErrorInterceptor
+from lingon.serving.rpc.live import LiveCalls
 from lingon.serving.rpc.local_channel import LocalChannel
 from lingon.serving.rpc.memories import SERVICE as MEMORIES
 from lingon.serving.rpc.memories import MemoryService
@@ -122,6 +124,14 @@ class Server:
         self._most_texts = min(settings.max_texts, settings.max_queue_texts)  # the queue never accepts more
         self._data_dir = open_data_dir(settings)
         self._glossaries, self._memories = GlossaryStore(self._data_dir), MemoryStore(self._data_dir)
+        live = LiveCalls(
+            self._gate,
+            self.metrics,
+            lambda: self._registry.catalog,
+            self._pool,
+            LiveLimits(sentence_words=settings.live_sentence_words),
+            settings.live_speakers_of_caller,
+        )
         self._service = TranslationService(
             self._gate,
             self.metrics,
@@ -130,6 +140,7 @@ class Server:
             self._pool,
             self._glossaries,
             self._memories,
+            live,
         )
         self._health = Health()
         self._serving, self._lag = False, LagMonitor()

@@ -150,6 +150,15 @@ class Settings(BaseModel):
     max_message_bytes: Annotated[int, Field(ge=1024, le=GRPC_MAX)] = Field(
         4 * 1024 * 1024, description="Size of one request, in bytes."
     )
+    live_speakers: Positive = Field(
+        1000, description="Speakers of TranslateLive at once. The newest of the caller with the most makes room."
+    )
+    live_speakers_of_caller: Positive = Field(
+        200, description="Speakers of TranslateLive at once of one API key, client certificate or address."
+    )
+    live_sentence_words: Annotated[int, Field(ge=8, le=1000)] = Field(
+        60, description="Words of a sentence of TranslateLive that has no end; it is ended after so many."
+    )
     data_dir: Path | None = Field(
         None,
         description="Folder in which the server keeps the glossaries and translation memories of its callers. Several "

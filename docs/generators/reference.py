@@ -17,7 +17,7 @@ from google.rpc import code_pb2
 from prometheus_client import CollectorRegistry
 from pydantic.fields import FieldInfo
 
-from lingon import ScoreOptions, TranslateOptions
+from lingon import LiveOptions, ScoreOptions, TranslateOptions
 from lingon.bulk.runs import RunMetrics
 from lingon.bundle import names
 from lingon.bundle.manifest import (
@@ -72,6 +72,11 @@ def translate_options() -> str:
 def score_options() -> str:
     """Return the table of the options of `score`. Options of `translate` mean the same."""
     return _table(ScoreOptions, _meanings(TranslateOptions))
+
+
+def live_options() -> str:
+    """Return the table of the options of `live`."""
+    return _table(LiveOptions)
 
 
 def _table(kind: type, known: Mapping[str, str] = MappingProxyType({})) -> str:

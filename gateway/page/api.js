@@ -32,6 +32,24 @@ export async function send(path, body, signal) {
   throw new ApiError(missing ? "this server needs an API key" : message || `the server answered ${reply.status}`, reply.status, wait);
 }
 
+const MAY_SUCCEED = [1006, 1012, 1013, 4429, 4503, 4504]; // close codes after which the same may succeed
+
+// A WebSocket with messages in JSON. received: called with each message
+// lost: called when it ended without being done, with the reason, and whether the same may succeed later
+// The key is a subprotocol, because a browser sets no headers of a WebSocket. Messages wait until it is open.
+export function socket(path, received, lost) {
+  const protocols = ["lingon.live.v1"], written = key.value.trim();
+  if (written) protocols.push(`lingon.key.${btoa(written).replaceAll("+", "-").replaceAll("/", "_").replaceAll("=", "")}`);
+  const url = new URL(path, location);
+  url.protocol = url.protocol.replace("http", "ws");
+  const own = new WebSocket(url, protocols), waiting = [];
+  own.addEventListener("open", () => waiting.splice(0).forEach((each) => own.send(each)));
+  own.addEventListener("message", ({ data }) => received(JSON.parse(data)));
+  own.addEventListener("close", ({ code, reason }) => code === 1000 || lost(reason ? `${reason}.` : "The server does not answer.", MAY_SUCCEED.includes(code)));
+  const say = (message) => own.readyState === WebSocket.CONNECTING ? waiting.push(JSON.stringify(message)) : own.send(JSON.stringify(message));
+  return { say, close: () => own.close() };
+}
+
 export const call = async (path, body, signal) => (await send(path, body, signal)).json();
 
 // The messages of a stream, until the one that says that the result is complete.

@@ -18,7 +18,8 @@ from lingon.files import read_setting_text
 
 if TYPE_CHECKING:
     from lingon.client.calls import TextSequence
-    from lingon.client.options import ScoreOptions, TranslateOptions
+    from lingon.client.live import LiveCall
+    from lingon.client.options import LiveOptions, ScoreOptions, TranslateOptions
     from lingon.client.results import ModelInfo, ScoreResult, TextResult
 
 API_KEY = "LINGON_API_KEY"
@@ -221,6 +222,13 @@ class ListTranslator(Protocol):
         """Cancel the calls in progress and accept no more."""
 
 
+class LiveTranslator(ListTranslator, Protocol):
+    """A translator of lists, and of words while they come."""
+
+    def live(self, **options: Unpack[LiveOptions]) -> LiveCall:
+        """See Client."""
+
+
 def server_address(server: str | None) -> str:
     """Return the server that was given, or that of the environment, or the default."""
     from lingon.client.client import DEFAULT_SERVER
@@ -229,7 +237,7 @@ def server_address(server: str | None) -> str:
 
 
 @contextmanager
-def open_translator(options: BackendOptions) -> Iterator[ListTranslator]:
+def open_translator(options: BackendOptions) -> Iterator[LiveTranslator]:
     """Give the translator of these options. Until its timeout it waits for a full queue and for a restarting server.
 
     A server that has never answered is not waited for: it is probably not running.

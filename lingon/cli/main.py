@@ -35,6 +35,7 @@ ORDER = (
     "inspect",
     "translate",
     "bulk",
+    "live",
     "score",
     "attend",
     "align",

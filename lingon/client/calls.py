@@ -19,7 +19,8 @@ from typing import Any, Generic, NamedTuple, NoReturn, Protocol, Self, TypeVar, 
 
 from google.rpc import code_pb2
 
-from lingon.client.options import ScoreOptions, TranslateOptions
+from lingon.client.live import AsyncLiveCall, LiveCall
+from lingon.client.options import LiveOptions, ScoreOptions, TranslateOptions
 from lingon.client.protocol import ClientProtocol, StreamPart, StreamReader
 from lingon.client.results import (
     DetectedLanguage,
@@ -416,6 +417,17 @@ class BlockingCalls(Blocking):
                 rest.cancel()
             reader.end(part)
 
+    def live(self, **options: Unpack[LiveOptions]) -> LiveCall:
+        """Translate the words of a speaker while they come: `with client.live(target="de") as live`.
+
+        Text that was agreed is never taken back. The call begins with the block, and is repeated until the server is
+        ready. It is not repeated after that: an error ends the iterator.
+
+        options: see `lingon.LiveOptions`
+        """
+        start = self._protocol.live_start(options)  # raises now, not when the block begins
+        return LiveCall(lambda: self._drive(self._protocol.begin_live(start, options)))
+
     def score(self, pairs: Sequence[tuple[str, str]], **options: Unpack[ScoreOptions]) -> list[ScoreResult]:
         """Return the log-probabilities of given translations; pairs: (source, target)."""
         return self._drive(self._protocol.score(pairs, options))
@@ -556,6 +568,11 @@ class AsyncCalls(ABC):
             finally:
                 rest.cancel()
             reader.end(part)
+
+    def live(self, **options: Unpack[LiveOptions]) -> AsyncLiveCall:
+        """As `Client.live`: `async with client.live(target="de") as live`."""
+        start = self._protocol.live_start(options)
+        return AsyncLiveCall(lambda: self._drive(self._protocol.begin_live(start, options)))
 
     async def score(self, pairs: Sequence[tuple[str, str]], **options: Unpack[ScoreOptions]) -> list[ScoreResult]:
         """As `Client.score`."""

@@ -16,8 +16,10 @@ from lingon.client.options import (
     FORMATS,
     GUARDS,
     LONG_TEXT,
+    POLICIES,
     SPLIT_SENTENCES,
     AttentionSelection,
+    LiveOptions,
     MemoryOptions,
     Sampling,
     ScoreOptions,
@@ -72,7 +74,7 @@ LISTS = frozenset(
 """The options that are, or may be, several strings."""
 
 
-def check_options(options: TranslateOptions | ScoreOptions, known: type) -> None:
+def check_options(options: TranslateOptions | ScoreOptions | LiveOptions, known: type) -> None:
     """Raise TypeError for an unknown option, as Python does for an argument."""
     for name in options:
         if name not in known.__annotations__:
@@ -96,7 +98,7 @@ def texts_of(texts: str | Sequence[str]) -> list[str]:
 
 def _strings(name: str, values: Iterable[Any]) -> list[str]:
     """Return several strings as a list; name: of the argument, for the error."""
-    several = _listed(values, f"{name} must be a str or a list of them")
+    several = listed(values, f"{name} must be a str or a list of them")
     for position, value in enumerate(several):
         if not isinstance(value, str):
             raise SettingsError(f"{name}[{position}] must be a str, got {type(value).__name__}")
@@ -105,14 +107,15 @@ def _strings(name: str, values: Iterable[Any]) -> list[str]:
 
 def pairs_of(pairs: Sequence[tuple[str, str]]) -> list[tuple[str, str]]:
     """(source, target) pairs as a list. Raises SettingsError for anything else."""
-    several = _listed(pairs, "pairs must be a list of (source, target)")
+    several = listed(pairs, "pairs must be a list of (source, target)")
     for position, pair in enumerate(several):
         if not (isinstance(pair, tuple | list) and len(pair) == 2 and all(isinstance(text, str) for text in pair)):
             raise SettingsError(f"pairs[{position}] must be two str, source and target")
     return several
 
 
-def _listed(values: Iterable[Any], wanted: str) -> list[Any]:
+def listed(values: Iterable[Any], wanted: str) -> list[Any]:
+    """Return several values as a list. Raises SettingsError, which says what is wanted, for what is not several."""
     if not isinstance(values, bytes):  # whose items are numbers
         with suppress(TypeError):
             return list(values)
@@ -214,7 +217,7 @@ def _if_true(name: str, given: Any) -> Any:
 def _words(name: str, given: Any) -> list[str]:
     if isinstance(given, str):  # it would be sent as a list of its letters
         raise SettingsError(f"{name} must be a list of str, got a str")
-    return _listed(given, f"{name} must be a list of str")
+    return listed(given, f"{name} must be a list of str")
 
 
 def _memory(name: str, given: Any) -> pb.MemoryOptions:
@@ -287,6 +290,30 @@ def score_request(pairs: Sequence[tuple[str, str]], options: ScoreOptions) -> pb
         attention=None if selection is None else write_request(pb.AttentionSelection, **selection.fields()),
         format=None if written is None else _named(formats, "format", written),
     )
+
+
+def live_start(options: LiveOptions) -> pb.TranslateLiveRequest:
+    """Return the first message of a speaker."""
+    policy, source = options.get("policy"), options.get("source") or ""
+    if source == AUTO:
+        raise SettingsError(f'source must be a language for live translation, got "{AUTO}"')
+    terms = options.get("terms")
+    found = [] if terms is None else list(TermList.of(terms))
+    if len(found) > MOST_IN_REQUEST:
+        raise SettingsError(f"terms must be {MOST_IN_REQUEST} at most for live translation, got {len(found)}")
+    start = write_request(
+        pb.LiveStart,
+        model=options.get("model") or "",
+        source_language_code=source,
+        target_language_code=options.get("target") or "",
+        policy=None if policy is None else _named(POLICIES, "policy", policy),
+        lag_words=options.get("lag_words") or 0,
+        pause_ms=options.get("pause_ms") or 0,
+        agreed_only=options.get("agreed_only") or False,
+        terms=[term.message() for term in found],
+        glossaries=_words("glossaries", options.get("glossaries") or ()),
+    )
+    return pb.TranslateLiveRequest(start=start)
 
 
 def write_request(kind: Callable[..., Written], **values: Any) -> Written:

@@ -79,6 +79,11 @@ SPLIT_SENTENCES = {
     name: pb.SentenceSplitting.Value(f"SENTENCE_SPLITTING_{name.upper()}") for name in ("on", "nonewlines", "off")
 }
 
+POLICIES = {
+    name: pb.LivePolicy.Value(f"LIVE_POLICY_{name.upper()}")
+    for name in ("local_agreement", "wait_k", "alignment", "sentences")
+}
+
 
 @dataclass(frozen=True, kw_only=True, slots=True)
 class Sampling:
@@ -195,3 +200,27 @@ class ScoreOptions(TypedDict, total=False):
     attention: AttentionSelection | None  # None: no attention matrices
     format: Literal["plain", "pieces"] | None  # how both texts are written; default: plain
     timeout: float | None
+
+
+class LiveOptions(TypedDict, total=False):
+    """How a speaker is translated. None means the default.
+
+    policy says when a part of a translation is agreed. All agree on everything at the end of a sentence and at a pause.
+
+    - local_agreement: what the translations of the last lag_words updates begin with alike, 2 by default
+    - wait_k: as many words as the source has, less lag_words, 5 by default
+    - alignment: up to the first word that looks at one of the last lag_words source words, 3 by default. Needs a model
+      with attention
+    - sentences: whole sentences alone
+    """
+
+    model: str | None  # "name" or "name/version"; needed if the languages fit several models of the server
+    source: str | None  # language of the words, a BCP-47 tag; not "auto"
+    target: str | None  # language of the translation, a BCP-47 tag
+    policy: Literal["local_agreement", "wait_k", "alignment", "sentences"] | None  # default: local_agreement
+    lag_words: int | None  # 1 to 20, see above
+    pause_ms: int | None  # milliseconds after which words without a successor are a pause; default: 3000
+    agreed_only: bool | None  # no tentative text, which is less work; default: False
+    terms: Sequence[Term] | Mapping[str, str] | None  # with the policy sentences: what words are translated to
+    glossaries: Sequence[str] | None  # with the policy sentences: names of glossaries that the server keeps
+    timeout: float | None  # seconds until the server is ready for words, retries included; what follows has no limit

@@ -23,6 +23,7 @@ from lingon.client.messages import (
     check_options,
     cut,
     keep_lists,
+    live_start,
     model_infos,
     pairs_of,
     prefixes_of,
@@ -34,7 +35,7 @@ from lingon.client.messages import (
     translate_request,
     write_request,
 )
-from lingon.client.options import FORMATS, ScoreOptions, TranslateOptions
+from lingon.client.options import FORMATS, LiveOptions, ScoreOptions, TranslateOptions
 from lingon.client.results import (
     DetectedLanguage,
     DocumentResult,
@@ -52,6 +53,7 @@ from lingon.client.steps import (
     HEALTH,
     HEALTH_STATES,
     LIST_MODELS,
+    LIVE,
     SCORE,
     STREAM,
     TRANSLATE,
@@ -318,6 +320,16 @@ class ClientProtocol:
         """Start a stream and return its first message and the iterator of the others."""
         deadline = self._deadline(options.get("timeout")) if part.deadline is None else part.deadline
         return (yield from self.call_until(deadline, STREAM, part.request))
+
+    def live_start(self, options: LiveOptions) -> pb.TranslateLiveRequest:
+        """Return the first message of a speaker. Raises SettingsError or TypeError for options that cannot be sent."""
+        check_options(options, LiveOptions)
+        self._deadline(options.get("timeout"))
+        return live_start(options)
+
+    def begin_live(self, start: pb.TranslateLiveRequest, options: LiveOptions) -> Exchange[Any]:
+        """Begin the call of a speaker and return the first message of the server, and the talk of the others."""
+        return (yield from self.call(LIVE, start, options.get("timeout")))
 
     def _requests_of(
         self, items: Sequence[Item], prefixes: Sequence[str], timeout: float | None

@@ -289,6 +289,74 @@ StreamEvent = StreamStart | TextDelta | TextDone
 
 
 @dataclass(frozen=True, slots=True)
+class LiveWord:
+    """A word of a speaker, without white space inside; punctuation is part of it.
+
+    begin_ms, end_ms: when it was spoken, in milliseconds since the speaker began; 0 if it is not known
+    """
+
+    text: str
+    begin_ms: int = 0
+    end_ms: int = 0
+
+
+@dataclass(frozen=True, slots=True)
+class LiveReady:
+    """How a speaker is translated.
+
+    model, version: the model that translates
+    policy: when text is agreed, see `lingon.LiveOptions`
+    lag_words: its lag
+    """
+
+    model: str
+    version: str
+    source_language: str
+    target_language: str
+    policy: str
+    lag_words: int
+
+
+@dataclass(frozen=True, slots=True)
+class LiveUpdate:
+    """New text of a speaker, of one sentence. The `agreed` of all updates, joined, are the translation.
+
+    agreed: text to append to what was agreed before, with the white space before it. It is never taken back
+    tentative: the rest of the translation of the words so far. It replaces that of the update before
+    sentence: number of the sentence, from 0
+    is_complete: whether nothing follows in the sentence
+    words: number of words, since the start, of which this is the translation
+    first_word: number of the first word of the sentence
+    agreed_words: number of words, since the start, that the agreed text covers
+    late_words: words of the last messages that came too late, because their sentence was complete
+    failure: why an update before it failed, empty if none did
+    """
+
+    agreed: str
+    tentative: str
+    sentence: int
+    is_complete: bool
+    words: int
+    first_word: int
+    agreed_words: int
+    late_words: int = 0
+    failure: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class LiveDone:
+    """The end of a speaker.
+
+    words: that were translated
+    source_tokens, target_tokens: that were read and written; words that were translated again count again
+    """
+
+    words: int
+    source_tokens: int
+    target_tokens: int
+
+
+@dataclass(frozen=True, slots=True)
 class DetectedLanguage:
     """A language that a text may be in; confidence: its probability, 0 to 1, among the languages of the server.
 

@@ -27,17 +27,21 @@ class Method(Generic[Reply]):
     """A method of a service. The reply of a streaming method is its first message and the iterator of the others.
 
     uploads: whether its request is an iterable of messages
+    talks: whether both sides send messages at any time. Its request is the first message, and its reply the first one
+        of the server and the Talk, or AsyncTalk, of the others; see lingon.client.live
     """
 
     path: str
     parse: Callable[[bytes], Reply]
     streams: bool = False
     uploads: bool = False
+    talks: bool = False
 
 
 _SERVICE = f"/{pb.DESCRIPTOR.services_by_name['TranslationService'].full_name}"
 TRANSLATE = Method(f"{_SERVICE}/Translate", pb.TranslateResponse.FromString)
 STREAM: Method[Any] = Method(f"{_SERVICE}/TranslateStream", pb.TranslateStreamResponse.FromString, streams=True)
+LIVE: Method[Any] = Method(f"{_SERVICE}/TranslateLive", pb.TranslateLiveResponse.FromString, talks=True)
 SCORE = Method(f"{_SERVICE}/Score", pb.ScoreResponse.FromString)
 LIST_MODELS = Method(f"{_SERVICE}/ListModels", pb.ListModelsResponse.FromString)
 DETECT_LANGUAGES = Method(f"{_SERVICE}/DetectLanguages", pb.DetectLanguagesResponse.FromString)
@@ -52,7 +56,10 @@ HEALTH_STATES = ("UNKNOWN", "SERVING", "NOT_SERVING", "SERVICE_UNKNOWN")
 
 @dataclass(frozen=True, slots=True)
 class Send:
-    """A request to send; timeout: seconds from now."""
+    """A request to send.
+
+    timeout: seconds from now until the reply; of a method that talks, until the first message of the server
+    """
 
     method: Method[Any]
     request: Message | Iterable[Message]

@@ -32,7 +32,7 @@ _OF_STORES = tuple(
     for service in stores_pb2.DESCRIPTOR.services_by_name.values()
     for method in service.methods
 )
-_CHARGED = (*_OF_MODELS, pb.DetectLanguagesRequest, *_OF_STORES)
+_CHARGED = (*_OF_MODELS, pb.DetectLanguagesRequest, pb.TranslateLiveRequest, *_OF_STORES)
 _NOT_SERVED = (code_pb2.UNAVAILABLE, code_pb2.RESOURCE_EXHAUSTED)
 
 DETECT_TEXT = 1.0  # characters of a greedy translation; cost of language detection of a text of any length
@@ -41,6 +41,7 @@ DETECT = 0.004  # characters of a greedy translation; cost of a character that l
 character of a greedy translation takes 47 us, and more with larger models.
 """
 
+LIVE = 3.0  # characters of a greedy translation; cost of a character of a speaker, which several updates read
 LOOK_UP = 0.05  # characters of a greedy translation; cost of a character that a translation memory looks up
 
 
@@ -72,7 +73,8 @@ class Charge:
         of_models = charged_to.defaults_of(request) if isinstance(request, _OF_MODELS) else [NO_DEFAULTS]
         self._to, self._request = charged_to, request
         self._weighted = sum(weighted_characters(request, defaults) for defaults in of_models)
-        self._charges = charged_to.quota.take(self._weighted, time.monotonic_ns())
+        requests = 0 if isinstance(request, pb.TranslateLiveRequest) and not request.HasField("start") else 1
+        self._charges = charged_to.quota.take(self._weighted, time.monotonic_ns(), requests)
         texts_read.set(False)
 
     def settle(self, error: BaseException | None) -> None:
@@ -127,6 +129,8 @@ def characters_of(request: Any) -> tuple[int, int]:
         if len(request.texts) > MAX_TEXTS:
             return int(request.ByteSize()), 0
         return sum(min(len(text), DETECTED_CHARACTERS) for text in request.texts), 0
+    if isinstance(request, pb.TranslateLiveRequest):
+        return sum(len(word.text) + 1 for word in request.words.words), 0
     if isinstance(request, stores_pb2.LookUpRequest):
         return sum(map(len, request.texts)), 0
     if isinstance(request, _OF_STORES):
@@ -149,6 +153,8 @@ def weighted_characters(request: Any, defaults: Defaults = NO_DEFAULTS) -> int:
         return round(ENCODE * sources + SCORE * targets)
     if isinstance(request, pb.DetectLanguagesRequest):
         return round(DETECT_TEXT * len(request.texts) + DETECT * sources)
+    if isinstance(request, pb.TranslateLiveRequest):
+        return round(LIVE * sources)
     if isinstance(request, _OF_STORES):
         return round(LOOK_UP * sources)
     options, decoded = request.options, sources + targets

@@ -131,12 +131,14 @@ class Quota:
             if limit is not None
         }
 
-    def take(self, characters: int, now: int) -> dict[str, Charge]:
-        """Charge one request of so many characters. The charges must be settled later.
+    def take(self, characters: int, now: int, requests: int = 1) -> dict[str, Charge]:
+        """Charge a request of so many characters. The charges must be settled later.
+
+        requests: 0 for a later message of a call that is charged already
 
         Raises QuotaExceeded with the time to wait, or InvalidRequest if the request exceeds the quota of a minute.
         """
-        amounts = {"requests": 1, "characters": characters}
+        amounts = {"requests": requests, "characters": characters}
         for name, bucket in self._buckets.items():
             if amounts[name] > bucket.per_minute:
                 message = (

@@ -17,7 +17,8 @@ import numpy as np
 from lingon.errors import EngineFault, OutOfMemory, RequestError
 from lingon.serving.decoding.job import DecodeJob, Hypothesis
 from lingon.serving.decoding.rules import Progress
-from lingon.serving.runtime.runner import BatchShape, Buffers, Encoded
+from lingon.serving.runtime.runner import BatchShape, Buffers, Encoded, PastBuffers, SavedPast
+from lingon.text import BOS
 
 logger = logging.getLogger(__name__)
 FULL = "there was no memory for this text beside the others; try again"
@@ -48,6 +49,7 @@ class RunningBatch(ABC, Generic[SequenceT]):
         self.steps = 0  # steps of the latest call of `step`
         self.copied_bytes = 0  # bytes of the past copied since the worker last reset this
         self._buffers, self._capacity = buffers, shape.capacity
+        self._past_buffers = buffers if isinstance(buffers, PastBuffers) else None
         self._sequences: list[SequenceT | None] = []  # by slot; None for a free slot
         self._free: set[int] = set()  # free slots
         self._with_logits = 0  # sequences that need logits
@@ -87,7 +89,6 @@ class RunningBatch(ABC, Generic[SequenceT]):
             self._sequences.append(None)
             self._used_slots = max(self._used_slots, len(self._sequences))
         self._buffers.place(slot, encoded, index, piece_ids)
-        self._positions[slot] = 0
         try:
             self._sequences[slot] = self._start(slot, job)
         except Exception as error:
@@ -125,6 +126,17 @@ class RunningBatch(ABC, Generic[SequenceT]):
     @abstractmethod
     def _start(self, slot: int, job: DecodeJob) -> SequenceT:
         """Prepare the slot for the first step of a job. Other slots stay unchanged, even if it raises an error."""
+
+    def _begin(self, slot: int, job: DecodeJob) -> tuple[int, ...]:
+        """Write the first input token of a slot, after the past of its job if it has one that can be restored.
+
+        Returns the first tokens of the prefix, which that past has read.
+        """
+        past, known = job.past, 0
+        if past is not None and self._past_buffers is not None and self._past_buffers.restore(slot, past):
+            known = past.length
+        self._next[slot], self._positions[slot] = (BOS, *job.prefix)[known], known
+        return job.prefix[:known]
 
     def _slot_arrays(self) -> Sequence[np.ndarray]:
         return self._next, self._positions
@@ -191,15 +203,17 @@ def make_hypothesis(
     progress: Progress | None,
     *,
     finished: bool,
+    past: SavedPast | None = None,
 ) -> Hypothesis:
     """Return a hypothesis with its score, without the hidden tokens of the prefix.
 
     tokens, log_probs: the whole prefix first; log_probs includes the end token if finished
     total: sum of log_probs
     progress: state of the rules of the request, if it has any
+    past: see Hypothesis
     """
     rules = job.options.rules
     missing = rules.forced.missing(progress.forced) if rules and rules.forced and progress else 0
     generated = max(len(log_probs) - len(job.prefix), 1)
     score = total / generated**job.options.length_penalty
-    return Hypothesis(tuple(tokens[job.hidden :]), tuple(log_probs[job.hidden :]), score, finished, missing)
+    return Hypothesis(tuple(tokens[job.hidden :]), tuple(log_probs[job.hidden :]), score, finished, missing, past)

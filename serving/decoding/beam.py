@@ -21,8 +21,18 @@ from lingon.serving.decoding.batch import Failures, JobResult, RunningBatch, mak
 from lingon.serving.decoding.choice import Candidates, RowState, RuledRow, bias_of
 from lingon.serving.decoding.job import DecodeJob, Hypothesis
 from lingon.serving.decoding.rules import Progress, Rules
-from lingon.serving.runtime.runner import BatchShape, BeamBuffers, BeamStates, Buffers, EndedBeams, SeveralBeamSteps
-from lingon.text import BOS, EOS, PAD
+from lingon.serving.runtime.runner import (
+    FREE,
+    BatchShape,
+    BeamBuffers,
+    BeamSearch,
+    BeamStates,
+    Buffers,
+    EndedBeams,
+    SeveralBeamSteps,
+    SpreadingSearch,
+)
+from lingon.text import EOS, PAD
 
 
 class Ranked(NamedTuple):
@@ -263,9 +273,11 @@ class BeamBatch(RunningBatch[BeamSequence]):
         self._search = buffers.beam_search(states) if isinstance(buffers, BeamBuffers) else None
 
     def step(self) -> list[JobResult]:
-        """Decide one more token of every hypothesis."""
+        """Decide one more token of every hypothesis, or several of those that are in their prefix."""
         self.steps, count = 1, len(self._sequences)
-        search = None if self._with_logits or self._is_in_prefix() else self._search
+        search = None if self._with_logits else self._search
+        if search is not None and (prefixes := self._prefixes()):
+            return self._step_in_prefixes(search, prefixes)
         if isinstance(search, SeveralBeamSteps) and self._has_room(search.most_steps):
             return self._several_steps(search)
         found = self._buffers.step(count, logits=self._with_logits > 0)
@@ -303,8 +315,42 @@ class BeamBatch(RunningBatch[BeamSequence]):
                 break
         return results
 
-    def _is_in_prefix(self) -> bool:
-        return any(self._positions[slot, 0] < len(each.job.prefix) for slot, each in self._slots() if each.job.prefix)
+    def _prefixes(self) -> dict[int, tuple[int, ...]]:
+        """Return the next tokens of the incomplete prefixes, by slot."""
+        of_slots = (
+            (slot, each.job.prefix[int(self._positions[slot, 0]) : each.max_steps]) for slot, each in self._slots()
+        )
+        return {slot: tokens for slot, tokens in of_slots if tokens}
+
+    def _step_in_prefixes(self, search: BeamSearch, prefixes: dict[int, tuple[int, ...]]) -> list[JobResult]:
+        """Decide one more token of every hypothesis, and of those in their prefix as many as the buffers can.
+
+        A sentence has one hypothesis during its prefix, so that its rows are free to compute further positions.
+        """
+        count, rows = len(self._sequences), self.beam_size if isinstance(search, SpreadingSearch) else 1
+        forced = np.full(count, FREE)
+        decided = {slot: tokens[:rows] for slot, tokens in prefixes.items()}
+        for slot, tokens in decided.items():
+            if len(tokens) > 1:
+                assert isinstance(search, SpreadingSearch)
+                self._spread(search, slot, tokens)
+            forced[slot] = tokens[-1]
+        self._buffers.step(count, logits=False)
+        for slot, tokens in decided.items():
+            begin, last = int(self._positions[slot, 0]), len(tokens) - 1
+            self._tokens[slot, 0, begin : begin + last], self._log_probs[slot, 0, begin : begin + last] = tokens[:-1], 0
+            self._positions[slot] = begin + last
+        return self._read(search.advance(count, forced))
+
+    def _spread(self, search: SpreadingSearch, slot: int, tokens: tuple[int, ...]) -> None:
+        """Let the rows of a sentence compute the positions before these next tokens in one step.
+
+        Surplus rows repeat the last of these positions.
+        """
+        begin, steps = int(self._positions[slot, 0]), np.minimum(self._ranks, len(tokens) - 1)
+        inputs = np.array((self._next[slot, 0], *tokens[:-1]))
+        self._next[slot], self._positions[slot] = inputs[steps], begin + steps
+        search.spread(slot, begin, len(tokens))
 
     def _read(self, ended: EndedBeams) -> list[JobResult]:
         """Return the results of a step of the beam search graph."""
@@ -322,7 +368,8 @@ class BeamBatch(RunningBatch[BeamSequence]):
     def _start(self, slot: int, job: DecodeJob) -> BeamSequence:
         rules = job.options.rules
         progress = [] if rules is None else [rules.start(job.shown_prefix)] * self.beam_size
-        self._next[slot] = BOS
+        known = self._begin(slot, job)
+        self._tokens[slot, :, : len(known)], self._log_probs[slot, :, : len(known)] = known, 0
         self._rows[slot] = self._ranks
         self._totals[slot] = -np.inf  # all beams begin with the same past, so that only the first is live
         self._totals[slot, 0] = 0

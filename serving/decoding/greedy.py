@@ -6,12 +6,14 @@ import math
 from collections.abc import Sequence
 from dataclasses import dataclass, field
 
+import numpy as np
+
 from lingon.serving.decoding.batch import JobResult, RunningBatch, make_hypothesis, max_steps
 from lingon.serving.decoding.choice import Candidates, RowState, RuledRow, bias_of, draw, log_prob
 from lingon.serving.decoding.job import DecodeJob
 from lingon.serving.decoding.rules import Progress
 from lingon.serving.guard import is_looping
-from lingon.serving.runtime.runner import BatchShape, Buffers, GreedyBuffers
+from lingon.serving.runtime.runner import FREE, BatchShape, Buffers, GreedyBuffers, SavedPast
 from lingon.serving.runtime.runner import Step as Found
 from lingon.text import BOS, EOS
 
@@ -23,18 +25,22 @@ class GreedySequence:
     """The one hypothesis of a sentence.
 
     max_steps: the number of steps after which it is cut
-    takes_best: whether all further tokens are the likeliest ones: the prefix is complete, tokens are not sampled, and
-        there are no rules
     progress: state of the rules of the request, if it has any
     log_probs: log-probability of each token; 0 in the prefix
+    past: the past to return, if it was saved before the end
     """
 
     job: DecodeJob
     max_steps: int
-    takes_best: bool
     progress: Progress | None = None
     tokens: list[int] = field(default_factory=list)
     log_probs: list[float] = field(default_factory=list)
+    past: SavedPast | None = None
+
+    @property
+    def forced(self) -> int:
+        """The number of next tokens that the prefix decides."""
+        return max(len(self.job.prefix) - len(self.tokens), 0)
 
 
 class GreedyBatch(RunningBatch[GreedySequence]):
@@ -49,7 +55,7 @@ class GreedyBatch(RunningBatch[GreedySequence]):
         self._greedy_buffers = buffers if isinstance(buffers, GreedyBuffers) else None
 
     def step(self) -> list[JobResult]:
-        """Decide one more token of every sentence, or several if the buffers can and all tokens are the likeliest."""
+        """Decide one more token of every sentence, or several if the buffers can and the engine needs no logits."""
         steps = self._steps_at_once()
         if steps > 1:
             return self._several_steps(steps)
@@ -63,12 +69,14 @@ class GreedyBatch(RunningBatch[GreedySequence]):
                 results.append(self._fail(slot))
                 continue
             try:
-                if not sequence.takes_best:
+                if sequence.forced:
+                    token = sequence.job.prefix[len(sequence.tokens)]
+                elif sequence.job.options.needs_logits:
                     token, chosen = self._next_token(sequence, slot, found)
                     if chosen == -math.inf:  # there is no such alternative
                         results.append((self._release(slot), ()))
                         continue
-                    tokens[slot] = token
+                tokens[slot] = token
                 results += self._read(slot, sequence, (token,), (chosen,))
             except Exception as error:  # an error of this sentence alone
                 results.append(self._fail(slot, error))
@@ -80,18 +88,18 @@ class GreedyBatch(RunningBatch[GreedySequence]):
         """Return the number of steps that the buffers may take before the tokens are read."""
         if self._greedy_buffers is None:
             return 1
-        longest = 0
+        longest, steps = 0, self._greedy_buffers.most_steps
         for each in self._sequences:
             assert each is not None, "no slot is free"
-            if not each.takes_best:
-                return 1
+            if each.job.options.needs_logits or (each.forced and self._saves_prefix(each.job)):
+                steps = min(steps, each.forced)
             longest = max(longest, len(each.tokens))
-        return min(self._greedy_buffers.most_steps, self._capacity - longest)
+        return min(steps, self._capacity - longest)
 
     def _several_steps(self, steps: int) -> list[JobResult]:
-        """Decide several tokens of every sentence, each the likeliest one."""
+        """Decide several tokens of every sentence, each the likeliest one or the next one of the prefix."""
         assert self._greedy_buffers is not None
-        found = self._greedy_buffers.greedy_steps(len(self._sequences), steps)
+        found = self._greedy_buffers.greedy_steps(len(self._sequences), steps, self._forced(steps))
         self.steps = len(found.tokens)
         results: list[JobResult] = []
         of_slots = zip(
@@ -105,6 +113,21 @@ class GreedyBatch(RunningBatch[GreedySequence]):
                 results.append(self._fail(slot, error))
         return results
 
+    def _forced(self, steps: int) -> np.ndarray | None:
+        """Return the tokens that the prefixes decide in the next steps, (steps, sentences), or None if there are none.
+
+        See lingon.serving.runtime.runner.GreedyBuffers.
+        """
+        found: np.ndarray | None = None
+        for slot, sequence in self._slots():
+            if sequence.forced:
+                if found is None:
+                    found = np.full((steps, len(self._sequences)), FREE)
+                begin = len(sequence.tokens)
+                own = sequence.job.prefix[begin : begin + steps]
+                found[: len(own), slot] = own
+        return found
+
     def _read(
         self, slot: int, sequence: GreedySequence, tokens: Sequence[int], log_probs: Sequence[float]
     ) -> list[JobResult]:
@@ -116,8 +139,8 @@ class GreedyBatch(RunningBatch[GreedySequence]):
         for token, chosen in zip(tokens, log_probs, strict=True):
             if chosen != chosen:  # NaN
                 return [self._fail(slot)]
+            sequence.log_probs.append(0.0 if len(own) < len(job.prefix) else chosen)
             own.append(token)
-            sequence.log_probs.append(chosen)
             last = token == EOS or len(own) == sequence.max_steps
             if not last and job.options.cut_loops and len(own) % LOOP_CHECK == 0:
                 last = is_looping(job.source_ids, own[len(job.prefix) :])
@@ -125,21 +148,36 @@ class GreedyBatch(RunningBatch[GreedySequence]):
                 job.on_tokens(token)
             if last:
                 return [self._finish(slot, sequence)]
+        if len(own) == len(job.prefix) and self._saves_prefix(job):
+            sequence.past = self._save(slot, sequence)
         return []
+
+    def _saves_prefix(self, job: DecodeJob) -> bool:
+        """Whether the past of a job is saved at the end of its prefix, because later states do not hold earlier ones.
+
+        No further translation of a growing source then decodes a token of its prefix twice.
+        """
+        return job.options.keep_past and self._past_buffers is not None and not self._past_buffers.can_cut
+
+    def _save(self, slot: int, sequence: GreedySequence) -> SavedPast | None:
+        if self._past_buffers is None:
+            return None
+        return self._past_buffers.save(slot, (BOS, *sequence.tokens[:-1]))
 
     def _start(self, slot: int, job: DecodeJob) -> GreedySequence:
         options = job.options
         progress = None if options.rules is None else options.rules.start(job.shown_prefix)
-        self._next[slot] = BOS
-        takes_best = not (options.needs_logits or job.prefix)
-        return GreedySequence(job, max_steps(job, self._capacity), takes_best, progress)
+        known = self._begin(slot, job)
+        if job.on_tokens is not None:
+            for token in known[job.hidden :]:
+                job.on_tokens(token)
+        past = job.past if known and self._saves_prefix(job) else None
+        steps = max_steps(job, self._capacity)
+        return GreedySequence(job, steps, progress, list(known), [0.0] * len(known), past)
 
     def _next_token(self, sequence: GreedySequence, slot: int, found: Found) -> tuple[int, float]:
-        """Return the next token and its log-probability: of the prefix, or after it a sampled or restricted one."""
+        """Return the next token after the prefix, which is sampled or restricted, and its log-probability."""
         prefix, options, step = sequence.job.prefix, sequence.job.options, len(sequence.tokens)
-        if step < len(prefix):
-            sequence.takes_best = not options.needs_logits and step + 1 == len(prefix)
-            return prefix[step], 0.0
         assert found.logits is not None
         likeliest = Candidates(found.candidate_ids[slot], found.candidate_log_probs[slot])
         if options.rules is None:
@@ -161,6 +199,10 @@ class GreedyBatch(RunningBatch[GreedySequence]):
         job, log_probs = sequence.job, sequence.log_probs
         finished = sequence.tokens[-1] == EOS
         tokens = sequence.tokens[:-1] if finished else sequence.tokens
-        found = make_hypothesis(job, tokens, log_probs, sum(log_probs), sequence.progress, finished=finished)
+        past = sequence.past
+        if job.options.keep_past and not self._saves_prefix(job):
+            past = self._save(slot, sequence)
+        total = sum(log_probs)
+        found = make_hypothesis(job, tokens, log_probs, total, sequence.progress, finished=finished, past=past)
         self._release(slot)
         return job, (found,)

@@ -10,7 +10,8 @@ from typing import NamedTuple
 
 from lingon.errors import RequestError
 from lingon.serving.decoding.rules import Rules
-from lingon.serving.runtime.runner import AttentionChoice, Scored
+from lingon.serving.runtime.runner import AttentionChoice, SavedPast, Scored
+from lingon.text import BOS
 
 _numbers = itertools.count()
 
@@ -70,6 +71,7 @@ class Options:
     cut_loops: bool = False  # whether a repeating greedy translation ends; requires no sampling and no rules
     patience: float = 1.0  # see `ended_hypotheses`
     alternative: Alternative | None = None  # the token after the prefix; requires rules and no sampling
+    keep_past: bool = False  # whether a greedy translation has its past, see Hypothesis
 
     @property
     def enough(self) -> int:
@@ -106,6 +108,9 @@ class Hypothesis:
     score: sum of log_probs / generated length ** length_penalty
     finished: whether the model ended it; False if it reached its maximum length
     missing: number of missing forced words
+    past: the states after its input tokens, of which there is one for each of log_probs, if its job keeps them and the
+        graphs can. Recurrent states are those after the first len(prefix) input tokens, if there is a prefix, because
+        later ones are of no use to a translation that turns.
     """
 
     tokens: tuple[int, ...]
@@ -113,6 +118,7 @@ class Hypothesis:
     score: float
     finished: bool
     missing: int = 0
+    past: SavedPast | None = field(default=None, compare=False, repr=False)
 
     @property
     def rank_key(self) -> tuple[int, float]:
@@ -181,6 +187,9 @@ class DecodeJob(_QueuedJob):
     """One sentence to translate.
 
     prefix: target tokens with which the translation begins
+    past: states of an earlier translation, which are cut to the first tokens of BOS and the prefix that they have.
+        These are not computed. Without a past, and in batches that cannot restore it, the whole prefix is computed.
+        States of another source, such as one with fewer words, are an approximation, see SavedPast.
     bias: towards further tokens, after the prefix; requires rules
     hidden: the number of first tokens of the prefix that only name its language
     on_tokens: called with every decided token, for streaming greedy jobs; on the thread of the engine
@@ -193,8 +202,11 @@ class DecodeJob(_QueuedJob):
     prefix: tuple[int, ...] = ()
     hidden: int = 0
     bias: PrefixBias | None = None
+    past: SavedPast | None = None
 
     def __post_init__(self) -> None:
+        if self.past is not None:
+            self.past = self.past.of((BOS, *self.prefix)[: len(self.prefix)])
         self.party, self.rows = self.caller, self.options.beam_size
         self.tokens = self.width = len(self.source_ids)
 

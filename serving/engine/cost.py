@@ -35,7 +35,8 @@ def cost_of(job: Job) -> int:
     """Return the work of a job in units, at least 1. A translation counts at most as many tokens as its source."""
     if not job.cost:
         if isinstance(job, DecodeJob):
-            target_tokens = min(len(job.source_ids), job.options.max_output_tokens) + len(job.prefix)
+            known = 0 if job.past is None else job.past.length
+            target_tokens = min(len(job.source_ids), job.options.max_output_tokens) + len(job.prefix) - known
             job.cost = cost_of_steps(job, target_tokens)
         else:
             job.cost = max(round(ENCODE * len(job.source_ids) + SCORE * (len(job.target_ids) + 1)), 1)

@@ -106,6 +106,7 @@ class AdmissionGate:
         self._closed: str | None = "the server is starting"
         self._refused = 0
         self._admitted = Awaited()
+        self._on_close: set[Callable[[], None]] = set()
 
     def enter(self, call: Arrived) -> None:
         """Admit a call until it `leave`s, even if the gate closes meanwhile. Call this after `check`."""
@@ -135,12 +136,23 @@ class AdmissionGate:
         finally:
             self.leave(call)
 
+    @contextmanager
+    def on_close(self, callback: Callable[[], None]) -> Iterator[None]:
+        """Call a function when the gate closes during the block, so that a call without an end of its own ends."""
+        self._on_close.add(callback)
+        try:
+            yield
+        finally:
+            self._on_close.discard(callback)
+
     def open(self) -> None:
         self._closed = None
 
     def close(self) -> None:
         """Refuse all later requests."""
         self._closed = "the server is shutting down"
+        for callback in tuple(self._on_close):
+            callback()
 
     async def wait_until_left(self, seconds: float) -> bool:
         """Wait until every call that the open gate has admitted has ended, for at most so many seconds.

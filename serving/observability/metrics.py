@@ -196,7 +196,8 @@ CODES = tuple(code_pb2.Code.keys())
 MODEL = ("model", "version")  # the first labels of every metric of a model
 WATCHED_FILES = ("api_keys", "tls_certificate", "tls_client_ca", "tls_client_crl")  # settings whose files are reloaded
 CALL_OUTCOMES = ("served", "refused")  # refused: the work of the call did not begin
-CALL_KINDS = ("translation", "health", "watch", "reflection")  # each has separate limits
+CALL_KINDS = ("translation", "live", "health", "watch", "reflection")  # each has separate limits
+LIVE_UPDATES = ("draft", "complete", "failed")  # kinds of updates of speakers
 RESTART_CAUSES = ("death", "hang")
 CHANGES = ("loaded", "unloaded", "refused")  # outcomes of requests to change the served models
 STATES = ("loaded", "loading", "cold")  # of a served model
@@ -303,6 +304,19 @@ class Metrics:
     )
     open_calls = gauge("open_calls", "Calls that count towards the limits of the gRPC port.", kind=CALL_KINDS)
     receiving_calls = gauge("receiving_calls", "Open calls whose request has not arrived whole.", kind=CALL_KINDS)
+    live_speakers = gauge("live_speakers", "Calls of TranslateLive in progress.")
+    live_lag = histogram(
+        "live_lag_seconds",
+        "Time from the arrival of a speaker's words to the answer that translates them, in seconds.",
+        LATENCY_SECONDS,
+    )
+    live_updates = counter(
+        "live_updates", "Updates of speakers: of a sentence that goes on, complete, or failed.", kind=LIVE_UPDATES
+    )
+    live_replaced = counter(
+        "live_replaced_updates", "Updates of speakers that were not made, because later words came before their turn."
+    )
+    live_agreed_words = counter("live_agreed_words", "Words of speakers whose translation is agreed.")
     changes = counter(
         "model_changes", "Models loaded and unloaded while serving, and refused changes.", outcome=CHANGES
     )

@@ -78,7 +78,10 @@ class _Call(_Caller):
     """One call: the part of grpc.aio.ServicerContext that this server uses, and the end of the call.
 
     ended: an _End; replies: of a stream, then None
+    error: what the iterator of the requests raised, which ends the call
     """
+
+    error: Exception | None = None
 
     def __init__(self, request: Any, timeout: float | None, metadata: Trailers) -> None:
         super().__init__(timeout, metadata)
@@ -154,10 +157,7 @@ class _Call(_Caller):
 
 
 class _SendingCall(_Call):
-    """A call with a stream of requests, an iterator or an asynchronous one.
-
-    error: what the iterator raised, which ends the call
-    """
+    """A call with a stream of requests, an iterator or an asynchronous one."""
 
     def __init__(
         self,
@@ -168,7 +168,6 @@ class _SendingCall(_Call):
     ) -> None:
         super().__init__(None, timeout, metadata)
         self._requests = _sent(requests, serialise)
-        self.error: Exception | None = None
 
     async def read(self) -> Any:
         """Return the next request, and after the last one grpc.aio.EOF."""
@@ -210,7 +209,28 @@ class LocalChannel:
         self, path: str, request_serializer: Serialise, response_deserializer: Parse, **_: Any
     ) -> Callable[..., LocalStream]:
         """Return the function that calls a method with a stream of replies."""
-        return partial(LocalStream, self.begin, path, *_conversions(path, request_serializer, response_deserializer))
+        serialise, parse = _conversions(path, request_serializer, response_deserializer)
+
+        def begin(request: Any, *, timeout: float | None = None, metadata: Trailers = ()) -> LocalStream:
+            return self._stream(path, _Call(serialise(request), timeout, metadata), parse)
+
+        return begin
+
+    def stream_stream(
+        self, path: str, request_serializer: Serialise, response_deserializer: Parse, **_: Any
+    ) -> Callable[..., LocalStream]:
+        """Return the function that calls a method with a stream of requests and one of replies.
+
+        A request is taken from the iterator when the method reads it, not before.
+        """
+        serialise, parse = _conversions(path, request_serializer, response_deserializer)
+
+        def begin(
+            requests: Iterable[Any] | AsyncIterable[Any], *, timeout: float | None = None, metadata: Trailers = ()
+        ) -> LocalStream:
+            return self._stream(path, _SendingCall(requests, serialise, timeout, metadata), parse)
+
+        return begin
 
     def stream_unary(
         self, path: str, request_serializer: Serialise, response_deserializer: Parse, **_: Any
@@ -261,6 +281,9 @@ class LocalChannel:
             if call.error is None:
                 raise
         raise call.error
+
+    def _stream(self, path: str, call: _Call, parse: Convert) -> LocalStream:
+        return LocalStream(call, self.begin(path, call), parse)
 
     async def _reply(self, path: str, call: _Call, parse: Convert) -> Any:
         """Make a call and return its reply."""
@@ -329,20 +352,10 @@ def _as_is(message: Any) -> Any:
 class LocalStream(AsyncIterator[Any]):
     """The replies of a call, as an async iterator that raises the error of the call at its end."""
 
-    def __init__(
-        self,
-        begin: Callable[[str, _Call], Awaitable[None]],
-        path: str,
-        serialise: Convert,
-        parse: Convert,
-        request: Any,
-        *,
-        timeout: float | None = None,
-        metadata: Trailers = (),
-    ) -> None:
-        self._call = _Call(serialise(request), timeout, metadata)
+    def __init__(self, call: _Call, beginning: Awaitable[None], parse: Convert) -> None:
+        """beginning: processes the arrival of the call; awaited when the first reply is asked for."""
+        self._call, self._beginning, self._parse = call, beginning, parse
         self._call.replies = asyncio.Queue()
-        self._parse, self._beginning = parse, begin(path, self._call)
         self._begun = False
 
     def __aiter__(self) -> AsyncIterator[Any]:
@@ -357,7 +370,7 @@ class LocalStream(AsyncIterator[Any]):
             return self._parse(reply)
         end = await self._call.ended
         if end.code is not grpc.StatusCode.OK:
-            raise end.error()
+            raise self._call.error or end.error()
         raise StopAsyncIteration
 
     def cancel(self) -> None:

@@ -25,7 +25,7 @@ from lingon.serving.observability.logs import event, fault
 from lingon.serving.observability.metrics import Metrics
 from lingon.serving.rpc.admission import CallLimits
 from lingon.serving.rpc.arrival import Arrivals, EarlyRefusal, LoadShedder
-from lingon.serving.rpc.calls import Metadata
+from lingon.serving.rpc.calls import SERVICE, Metadata
 from lingon.serving.rpc.grpc_server import make_server
 from lingon.serving.rpc.interceptors import CallInterceptor, ErrorInterceptor
 from lingon.serving.rpc.standard_services import V1, V1ALPHA
@@ -62,6 +62,9 @@ WATCH_CALLS = CallLimits(kind="watch", max_calls=1024, max_seconds=None, receive
 REFLECTION_CALLS = CallLimits(
     kind="reflection", max_calls=32, max_seconds=60, receive_seconds=5, request_bytes=HEALTH_BYTES
 )
+SILENT_SPEAKER_SECONDS = 600.0  # seconds without a message until the call of a speaker ends
+SPEAKER_BYTES = 1 << 19  # bytes of a message of a speaker: 1,000 words of 64 characters, of up to 4 bytes each
+
 ADMIN_CALLS = CallLimits(kind="admin", max_calls=64, max_seconds=None, receive_seconds=10, request_bytes=ADMIN_BYTES)
 
 logger = logging.getLogger(__name__)
@@ -79,9 +82,17 @@ def call_limits(settings: Settings) -> dict[str, CallLimits]:
         slow_calls=max(min(SLOW_CALLS, SLOW_BYTES // settings.max_message_bytes), 4),
         held_bytes=max(HELD_BYTES, 2 * settings.max_message_bytes),
     )
+    speakers = CallLimits(
+        kind="live",
+        max_calls=settings.live_speakers,
+        max_seconds=None,
+        receive_seconds=RECEIVE_SECONDS,
+        message_seconds=SILENT_SPEAKER_SECONDS,
+        request_bytes=min(SPEAKER_BYTES, settings.max_message_bytes),
+    )
     reflection = dict.fromkeys((f"/{name}/" for name in (V1, V1ALPHA)), REFLECTION_CALLS)
     checks = {f"/{health.SERVICE_NAME}/": HEALTH_CALLS, f"/{health.SERVICE_NAME}/Watch": WATCH_CALLS}
-    return {"": calls, **checks, **reflection}
+    return {"": calls, f"{SERVICE}TranslateLive": speakers, **checks, **reflection}
 
 
 def allow_many_files() -> None:

@@ -21,6 +21,7 @@ from lingon.serving.observability.logs import event
 from lingon.serving.observability.metrics import Metrics, TextOutcomes
 from lingon.serving.observability.tracing import current
 from lingon.serving.rpc.calls import Context, check_count, deadline_of, is_late
+from lingon.serving.rpc.live import LiveCalls
 from lingon.serving.translation.detection import Detector
 from lingon.serving.translation.memories import MemorySources
 from lingon.serving.translation.pivot import Hop, joined
@@ -45,11 +46,14 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
         pool: ModelPool,
         glossaries: TermSources = NOTHING_STORED.glossaries,
         memories: MemorySources = NOTHING_STORED.memories,
+        live: LiveCalls | None = None,
     ) -> None:
         """max_texts: texts or pairs of one request; catalog: returns the models that are served now.
 
         pool: loads those of them that are cold; glossaries, memories: that the server keeps
+        live: translates for speakers; None for the default limits
         """
+        self._live = live or LiveCalls(gate, metrics, catalog, pool)
         self._glossaries, self._memories = glossaries, memories
         self._gate, self._metrics, self._max_texts, self._catalog, self._pool = gate, metrics, max_texts, catalog, pool
         self._detected: tuple[Catalog[ServedModel], Detector] | None = None  # a catalog and its detector
@@ -81,6 +85,13 @@ class TranslationService(pb_grpc.TranslationServiceServicer):
                         answered([message.done.result])
                         texts.ended([message.done.result.status.code])
                     yield message
+
+    async def TranslateLive(
+        self, requests: AsyncIterator[pb.TranslateLiveRequest], context: Context
+    ) -> AsyncIterator[pb.TranslateLiveResponse]:
+        async with aclosing(self._live.translate(requests, context, self._stores(context))) as replies:
+            async for reply in replies:
+                yield reply
 
     async def Score(self, request: pb.ScoreRequest, context: Context) -> pb.ScoreResponse:
         async with self._admitted(request, "pairs", len(request.pairs), context) as (hops, texts):

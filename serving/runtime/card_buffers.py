@@ -360,9 +360,9 @@ class CardBeamSearch:
     host: OnnxBeamSearch
     most_steps: int
 
-    def advance(self, sentences: int) -> EndedBeams:
+    def advance(self, sentences: int, forced: np.ndarray | None = None) -> EndedBeams:
         """See BeamSearch."""
-        return self.host.advance(sentences)
+        return self.host.advance(sentences, forced)
 
     def several(self, sentences: int) -> Iterator[EndedBeams]:
         """See SeveralBeamSteps."""

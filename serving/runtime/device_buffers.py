@@ -576,10 +576,16 @@ class DeviceBuffers:
         return self.bindings.step(bucket_of(sentences, self._shape.sentences), sentences, logits=logits)
 
     @raises_memory_error
-    def greedy_steps(self, sentences: int, steps: int) -> GreedySteps:
+    def greedy_steps(self, sentences: int, steps: int, forced: np.ndarray | None = None) -> GreedySteps:
+        """Run steps of greedy search: see GreedyBuffers. Runs one step if tokens are forced, because the device
+        continues with the tokens that it chose.
+        """
         assert self.beam_size == 1
         self._write_pending()
+        steps = steps if forced is None else 1
         found = self.bindings.greedy_steps(bucket_of(sentences, self._shape.sentences), sentences, steps)
+        if forced is not None:
+            found = found.with_forced(forced)
         self.token_ids[:sentences] = found.tokens[-1]
         self.positions[:sentences] += steps
         return found

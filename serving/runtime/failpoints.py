@@ -36,7 +36,9 @@ from lingon.serving.runtime.runner import (
     Encoded,
     GreedyBuffers,
     GreedySteps,
+    PastBuffers,
     Runner,
+    SavedPast,
     Scored,
     Step,
 )
@@ -194,6 +196,8 @@ class FaultyRunner:
 def _faulty(buffers: Buffers, failpoints: Failpoints) -> FaultyBuffers:
     """Return buffers with failpoints and the same methods, so that the engine uses the same loop."""
     if isinstance(buffers, GreedyBuffers):
+        if isinstance(buffers, PastBuffers):
+            return FaultyHostBuffers(buffers, failpoints)
         able = FaultySearchBuffers if isinstance(buffers, BeamBuffers) else FaultyGreedyBuffers
         return able(buffers, failpoints)
     assert not isinstance(buffers, BeamBuffers)
@@ -249,11 +253,11 @@ class FaultyGreedyBuffers(FaultyBuffers):
         assert isinstance(self._buffers, GreedyBuffers)
         return self._buffers.most_steps
 
-    def greedy_steps(self, sentences: int, steps: int) -> GreedySteps:
+    def greedy_steps(self, sentences: int, steps: int, forced: np.ndarray | None = None) -> GreedySteps:
         """Run one step, because a failpoint precedes each. Its first row decides about NaN."""
         assert isinstance(self._buffers, GreedyBuffers)
         actions = self._failpoints.trigger("step")
-        found = self._buffers.greedy_steps(sentences, 1)
+        found = self._buffers.greedy_steps(sentences, 1, None if forced is None else forced[:1])
         if "nan" in actions:
             found.log_probs[0][0] = math.nan
         return found
@@ -266,3 +270,20 @@ class FaultySearchBuffers(FaultyGreedyBuffers):
         """Return the search by the graph, which reads the results of a step with their NaN."""
         assert isinstance(self._buffers, BeamBuffers)
         return self._buffers.beam_search(states)
+
+
+class FaultyHostBuffers(FaultySearchBuffers):
+    """Buffers with failpoints; see lingon.serving.runtime.runner.PastBuffers."""
+
+    @property
+    def can_cut(self) -> bool:
+        assert isinstance(self._buffers, PastBuffers)
+        return self._buffers.can_cut
+
+    def save(self, row: int, tokens: tuple[int, ...]) -> SavedPast:
+        assert isinstance(self._buffers, PastBuffers)
+        return self._buffers.save(row, tokens)
+
+    def restore(self, slot: int, past: SavedPast) -> bool:
+        assert isinstance(self._buffers, PastBuffers)
+        return self._buffers.restore(slot, past)

@@ -13,7 +13,17 @@ import onnxruntime as ort
 
 from lingon.bundle import names
 from lingon.bundle.manifest import Manifest, State
-from lingon.serving.runtime.runner import BatchShape, BeamSearch, BeamStates, Encoded, EndedBeams, GreedySteps, Step
+from lingon.serving.runtime.runner import (
+    FREE,
+    BatchShape,
+    BeamSearch,
+    BeamStates,
+    Encoded,
+    EndedBeams,
+    GreedySteps,
+    SavedPast,
+    Step,
+)
 from lingon.serving.runtime.sessions import TYPES, SessionPair, raises_memory_error
 from lingon.serving.runtime.shortlist import Shortlist, pad_pieces, unite
 from lingon.text import EOS
@@ -26,7 +36,7 @@ FOUND = names.ENDED, names.ENDED_TOTALS, names.ENDED_TOKENS, names.ENDED_LOG_PRO
 
 
 class OnnxBeamSearch:
-    """See lingon.serving.runtime.runner.BeamSearch. There is one binding for each number of sentences."""
+    """See lingon.serving.runtime.runner.SpreadingSearch. There is one binding for each number of sentences."""
 
     def __init__(
         self, session: ort.InferenceSession, beam_size: int, buffers: Mapping[str, np.ndarray], states: BeamStates
@@ -42,12 +52,33 @@ class OnnxBeamSearch:
         self._bound: dict[int, tuple[ort.IOBinding, EndedBeams]] = {}
 
     @raises_memory_error
-    def advance(self, sentences: int) -> EndedBeams:
+    def advance(self, sentences: int, forced: np.ndarray | None = None) -> EndedBeams:
+        if forced is not None:
+            self._force(forced)
         if sentences not in self._bound:
             self._bound[sentences] = self._bind(sentences)
         binding, ended = self._bound[sentences]
         self._session.run_with_iobinding(binding)
         return ended
+
+    def spread(self, slot: int, begin: int, count: int) -> None:
+        """Write the table of a slot: see lingon.serving.runtime.runner.SpreadingSearch.
+
+        A step writes the positions of all its rows before any row reads them.
+        """
+        rows = slice(slot * self._beam_size, (slot + 1) * self._beam_size)
+        further = np.arange(count) - np.arange(self._beam_size)[:, None]
+        self._changed[names.BEAM_TABLE][rows, begin : begin + count] = further
+
+    def _force(self, tokens: np.ndarray) -> None:
+        """Replace the candidates of forced slots by their token; see BeamSearch.advance."""
+        shape = -1, self._beam_size, self._candidates[names.CANDIDATE_IDS].shape[1]
+        ids, log_probs = (self._candidates[name].reshape(shape) for name in CANDIDATES)
+        slots = np.flatnonzero(tokens != FREE)
+        slots = slots[~np.isnan(log_probs[slots]).any(axis=(1, 2))]  # the search reports the others
+        ids[slots] = tokens[slots, None, None]
+        log_probs[slots] = -np.inf
+        log_probs[slots, :, 0] = 0
 
     def _bind(self, sentences: int) -> tuple[ort.IOBinding, EndedBeams]:
         binding = self._session.io_binding()
@@ -95,6 +126,7 @@ class Slice(NamedTuple):
 class StateLayout:
     """The common properties of the buffers of all batches of a graph, read once for all batches.
 
+    model: of the graph; the states of all its graphs are alike
     memory, recurrent, caches: the states of the graph
     types: types of its inputs and outputs
     padded: whether the graph may read memory beyond the length of a sentence, as all graphs do except those of our
@@ -103,6 +135,7 @@ class StateLayout:
     candidates: the most candidates of a row
     """
 
+    model: Manifest
     memory: tuple[State, ...]
     recurrent: tuple[State, ...]
     caches: tuple[State, ...]
@@ -118,6 +151,7 @@ class StateLayout:
         types = {name: TYPES[value.type] for name, value in values.items()}
         memory = manifest.states_of("memory")
         return cls(
+            manifest,
             memory,
             manifest.states_of("recurrent"),
             manifest.states_of("cache"),
@@ -147,7 +181,7 @@ class OnnxBuffers:
         """beam: the graph of beam search, if the bundle has one."""
         self._session, self.beam_size, self._beam = session, shape.beam_size, beam
         self._memory, self._recurrent, self._caches = layout.memory, layout.recurrent, layout.caches
-        self._types, self._padded = layout.types, layout.padded
+        self._model, self._types, self._padded = layout.model, layout.types, layout.padded
         self._logits_shape = (shape.rows, layout.vocab) if layout.vocab else (0, 0)
         self._arrays = self._allocate(shape, layout.candidates)
         self._of_sentences = [self._arrays[each.name] for each in self._memory] + [self._arrays[names.MEMORY_LENGTHS]]
@@ -230,7 +264,7 @@ class OnnxBuffers:
         return step
 
     @raises_memory_error
-    def greedy_steps(self, sentences: int, steps: int) -> GreedySteps:
+    def greedy_steps(self, sentences: int, steps: int, forced: np.ndarray | None = None) -> GreedySteps:
         """Run steps of greedy search until a row ends or for STEPS_SECONDS: see GreedyBuffers.
 
         For the engine, reading the tokens and checking for waiting jobs takes as long as a step of a small model.
@@ -246,6 +280,9 @@ class OnnxBuffers:
             stop = start + STEPS_SECONDS
             while True:
                 session.run_with_iobinding(binding)
+                if forced is not None:
+                    own = forced[len(found.tokens)]
+                    np.copyto(ids, own, where=own != FREE)
                 token_ids[:] = ids
                 positions += 1
                 found.tokens.append(ids.tolist())
@@ -255,6 +292,30 @@ class OnnxBuffers:
                     self._session.measure_step(session, sentences, start - begun)
                 if len(found.tokens) == steps or EOS in found.tokens[-1] or start > stop:
                     return found
+
+    @property
+    def can_cut(self) -> bool:
+        return not self._recurrent
+
+    def save(self, row: int, tokens: tuple[int, ...]) -> SavedPast:
+        """Copy the states of a row: see PastBuffers."""
+        caches = tuple(past[row, : len(tokens)].copy() for past in self._pasts)
+        return SavedPast(self._model, tokens, caches, tuple(array[row].copy() for array in self._replaced))
+
+    def restore(self, slot: int, past: SavedPast) -> bool:
+        """Copy a past to a slot: see PastBuffers. With a table the first row has it alone, and the others read it."""
+        if past.model is not self._model or any(past.length >= own.shape[1] for own in self._pasts):
+            return False
+        first, length = slot * self.beam_size, past.length
+        table = self._arrays.get(names.BEAM_TABLE)
+        every = slice(first, first + self.beam_size)
+        for own, saved in zip(self._pasts, past.caches, strict=True):
+            own[every if table is None else first, :length] = saved[:length]
+        for array, state in zip(self._replaced, past.recurrent, strict=True):
+            array[every] = state
+        if table is not None:
+            table[every, :length] = -np.arange(self.beam_size)[:, None]
+        return True
 
     def beam_search(self, states: BeamStates) -> BeamSearch | None:
         return None if self._beam is None else OnnxBeamSearch(self._beam, self.beam_size, self._arrays, states)

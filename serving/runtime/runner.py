@@ -14,7 +14,7 @@ import numpy as np
 from lingon.alignment import AttentionKind
 from lingon.bundle.manifest import Limits
 from lingon.serving.runtime.shortlist import Shortlist
-from lingon.text import PAD, LanguageTokens
+from lingon.text import PAD, LanguageTokens, common_length
 
 NARROWEST = 32  # source tokens; a multiple of 4, so that sums do not depend on padding, see onnx_runner.py
 
@@ -53,11 +53,75 @@ class Step:
     logits: np.ndarray | None
 
 
+FREE = -1
+"""In forced tokens: no token, so that the search chooses it."""
+
+
+@dataclass(frozen=True, slots=True, eq=False)
+class SavedPast:
+    """The decoder's own states of a row after its first input tokens, which are BOS and tokens of the target.
+
+    They are those of the run that saved them, and depend on the source of that run. A greedy translation of the same
+    source that continues from them has the results of one that computed them, to the last bit, and so have beams in the
+    graphs of our operators; in others the last bits may differ. For a source that has changed, such as one with further
+    words, they are an approximation: its own states would be those of its own source.
+
+    model: what the states belong to; only buffers of the same loaded model restore them
+    tokens: the input tokens, BOS first
+    caches: (tokens or more, ...) each
+    recurrent: (...) each; they are those after all tokens alone
+    """
+
+    model: object
+    tokens: tuple[int, ...]
+    caches: tuple[np.ndarray, ...]
+    recurrent: tuple[np.ndarray, ...] = ()
+
+    @property
+    def length(self) -> int:
+        """The number of input tokens."""
+        return len(self.tokens)
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the memory that it keeps. A cut frees none."""
+        return sum(each.nbytes for each in (*self.caches, *self.recurrent))
+
+    @property
+    def can_cut(self) -> bool:
+        """Whether it has the states after fewer tokens too."""
+        return not self.recurrent
+
+    def cut(self, length: int) -> SavedPast:
+        """Return the states after the first `length` tokens, in the same memory.
+
+        Raises ValueError if there are none, see `can_cut`.
+        """
+        if not 1 <= length <= self.length or (length < self.length and not self.can_cut):
+            least = 1 if self.can_cut else self.length
+            raise ValueError(f"length must be {least} to {self.length}, got {length}")
+        return self if length == self.length else replace(self, tokens=self.tokens[:length])
+
+    def of(self, tokens: Sequence[int]) -> SavedPast | None:
+        """Return the states after as many first input tokens as are the same in `tokens`, or None if there are none."""
+        length = common_length(self.tokens, tokens)
+        return None if length == 0 or (length < self.length and not self.can_cut) else self.cut(length)
+
+
 class GreedySteps(NamedTuple):
-    """The choices of several steps of greedy search: [step][sentence] each, as many steps as were run."""
+    """The choices of several steps of greedy search: [step][sentence] each, as many steps as were run.
+
+    tokens: the forced tokens among them
+    log_probs: of the likeliest tokens, also where another one was forced
+    """
 
     tokens: list[list[int]]
     log_probs: list[list[float]]
+
+    def with_forced(self, forced: np.ndarray) -> GreedySteps:
+        """Return these choices with the forced tokens in them; forced: see GreedyBuffers.greedy_steps."""
+        own = forced[: len(self.tokens)]
+        return GreedySteps(np.where(own == FREE, self.tokens, own).tolist(), self.log_probs)
 
 
 class Buffers(Protocol):
@@ -105,11 +169,32 @@ class GreedyBuffers(Protocol):
     def most_steps(self) -> int:
         """The most steps of one call."""
 
-    def greedy_steps(self, sentences: int, steps: int) -> GreedySteps:
-        """Run steps for the first `sentences` slots, of one row each. A row's input is its likeliest last token.
+    def greedy_steps(self, sentences: int, steps: int, forced: np.ndarray | None = None) -> GreedySteps:
+        """Run steps for the first `sentences` slots, of one row each. A row's input is its last token.
 
         Runs at most `steps`. Buffers that read the tokens may stop after any step. Otherwise rows continue after their
         end token. Advances token_ids and positions.
+
+        forced: (steps, sentences) int64, the token that a row takes in a step instead of its likeliest one, or FREE
+        """
+
+
+@runtime_checkable
+class PastBuffers(Protocol):
+    """Buffers that can save the past of a row, and continue from it."""
+
+    @property
+    def can_cut(self) -> bool:
+        """Whether a saved past has the states after fewer tokens too, and not only the latest ones."""
+
+    def save(self, row: int, tokens: tuple[int, ...]) -> SavedPast:
+        """Return a copy of the states of a row after its first input tokens, which must be all unless `can_cut`."""
+
+    def restore(self, slot: int, past: SavedPast) -> bool:
+        """Make a past that of all rows of a slot, and return whether it was possible.
+
+        It is not for a past of another model, or one that leaves no room for a token. Call it after `place`. The caller
+        sets the positions of the rows.
         """
 
 
@@ -146,8 +231,12 @@ class EndedBeams:
 class BeamSearch(Protocol):
     """Beam search over the candidates of the last step of some buffers."""
 
-    def advance(self, sentences: int) -> EndedBeams:
-        """Continue the first `sentences` slots with their candidates: their states, tokens, positions and pasts."""
+    def advance(self, sentences: int, forced: np.ndarray | None = None) -> EndedBeams:
+        """Continue the first `sentences` slots with their candidates: their states, tokens, positions and pasts.
+
+        forced: (sentences) int64, the only token that continues the hypotheses of a slot, with log-probability 0, or
+            FREE. The candidates of such a slot are not read.
+        """
 
 
 @runtime_checkable
@@ -163,6 +252,17 @@ class SeveralBeamSteps(BeamSearch, Protocol):
 
         States, tokens and positions are those after a step when its hypotheses are yielded. A caller that stops before
         the last step must not continue these sentences.
+        """
+
+
+@runtime_checkable
+class SpreadingSearch(BeamSearch, Protocol):
+    """Beam search over buffers in which the rows of a sentence can compute several positions of a past in one step."""
+
+    def spread(self, slot: int, begin: int, count: int) -> None:
+        """Let row r of a slot have position begin + r of a past that all its rows read, for the first `count` rows.
+
+        All rows of the slot must have the same past up to `begin`.
         """
 
 

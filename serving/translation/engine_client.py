@@ -18,7 +18,7 @@ from lingon.serving.decoding.rules import Vocabulary
 from lingon.serving.decoding.spelling import BETWEEN
 from lingon.serving.engine.engine import Engine
 from lingon.serving.observability.logs import fault
-from lingon.serving.runtime.runner import AttentionChoice, Scored
+from lingon.serving.runtime.runner import AttentionChoice, SavedPast, Scored
 from lingon.text import LanguageTokens
 
 
@@ -206,13 +206,14 @@ class EngineClient:
         on_token: Callable[[int], None] | None = None,
         *,
         bias: PrefixBias | None = None,
+        past: SavedPast | None = None,
         follow_up: bool = False,
         optional: bool = False,
     ) -> PendingJob[Hypotheses]:
         """Return a job to translate a sentence. The engine's outcome may break a character. The answer is valid UTF-8.
 
         on_token: called on the loop with every token of a greedy search, up to one that breaks a character
-        bias, follow_up: see DecodeJob; optional: see PendingJob
+        bias, past, follow_up: see DecodeJob; optional: see PendingJob
         """
         outcome: asyncio.Future[Any] = self._loop.create_future()
         if prefix:
@@ -228,6 +229,7 @@ class EngineClient:
             prefix=(*self._languages.forced, *prefix),
             hidden=len(self._languages.forced),
             bias=bias,
+            past=past,
             follow_up=follow_up,
             **self._call,
         )

@@ -218,7 +218,7 @@ class Translator:
         """
         time_slice = TimeSlice(caller)
         plans = await self.plan(request, options, time_slice, known, terms, memories)
-        client = self._client(deadline, caller)
+        client = self.open_client(deadline, caller)
         tasks = await self._tasks(plans, client, options, time_slice)
         done = await self._run(client, tasks, at_once=any(task.submits_more for task in tasks))
         whole = len(done) == len(plans)
@@ -274,7 +274,7 @@ class Translator:
         """
         time_slice = TimeSlice(caller)
         plans = await self.plan(request, options, time_slice, terms=terms, memories=memories)
-        client = self._client(deadline, caller)
+        client = self.open_client(deadline, caller)
         events = TextEvents()
         tasks = await self._tasks(plans, client, options, time_slice, events if options.streams else None)
         try:
@@ -308,7 +308,7 @@ class Translator:
         time_slice = TimeSlice(caller)
         texts_read.set(True)
         plans = await self._planner.plan_pairs(request, attention, time_slice)
-        client = self._client(deadline, caller)
+        client = self.open_client(deadline, caller)
         tasks = [
             PairTask(index, plan, client, self._tokenizer, time_slice, aligned=aligned, attention=attention)
             for index, plan in enumerate(plans)
@@ -347,7 +347,16 @@ class Translator:
             return plans
         return [await with_matches(plan, memories) if isinstance(plan, TextPlan) else plan for plan in plans]
 
-    def _client(self, deadline: float | None, caller: str) -> EngineClient:
+    @property
+    def tokenizer(self) -> Tokenizer:
+        """The tokenizer of the pair of languages."""
+        return self._tokenizer
+
+    def open_client(self, deadline: float | None, caller: str) -> EngineClient:
+        """Return a client of the engine for the jobs of one request, on the running event loop.
+
+        deadline: on the clock of `time.monotonic`; caller: the key of fair queuing
+        """
         return EngineClient(self.engine, self._valid_utf8, deadline, caller, self._tokenizer.languages)
 
     async def _tasks(

@@ -11,9 +11,9 @@ import pytest
 
 import lingon
 from docs.generators.extension import definitions
-from docs.generators.reference import forms, layout, score_options, tensors, translate_options
+from docs.generators.reference import forms, layout, live_options, score_options, tensors, translate_options
 from docs.generators.results import CONFIRMED, reference_engines
-from lingon import ScoreOptions, TranslateOptions
+from lingon import LiveOptions, ScoreOptions, TranslateOptions
 from lingon.bundle.names import BEAM_TABLE, LABELS, TOKEN_IDS, TOTAL_LENGTH
 from lingon.segments.protection import TABLE
 from tests.support.pages import DOCS
@@ -28,7 +28,9 @@ def rows(table: str) -> list[list[str]]:
 
 
 @pytest.mark.parametrize(
-    ("kind", "table"), [(TranslateOptions, translate_options()), (ScoreOptions, score_options())], ids=["text", "pair"]
+    ("kind", "table"),
+    [(TranslateOptions, translate_options()), (ScoreOptions, score_options()), (LiveOptions, live_options())],
+    ids=["text", "pair", "speaker"],
 )
 def test_a_table_has_each_option_once_with_its_type_and_a_meaning(kind: type, table: str):
     assert [name.strip("`") for name, _, _ in rows(table)] == list(typing.get_type_hints(kind))

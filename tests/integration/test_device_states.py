@@ -124,9 +124,9 @@ def test_an_engine_looks_once_at_several_greedy_steps() -> None:
     looks: list[int] = []
 
     class Counting(DeviceBuffers):
-        def greedy_steps(self, sentences: int, steps: int) -> GreedySteps:
+        def greedy_steps(self, sentences: int, steps: int, forced: np.ndarray | None = None) -> GreedySteps:
             looks.append(steps)
-            return super().greedy_steps(sentences, steps)
+            return super().greedy_steps(sentences, steps, forced)
 
     runner = device_runner()
     assert runner.state_graphs is not None

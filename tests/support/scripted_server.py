@@ -23,6 +23,7 @@ from lingon.terms.matcher import Found, Matcher
 from lingon.terms.term import Term
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc
+from tests.support import live_service
 from tests.support.repository import ROOT
 
 MODEL = {"model": "en-de", "version": "1"}
@@ -57,7 +58,10 @@ def queue_full(seconds: float) -> ScriptedFault:
 
 @dataclass
 class FakeService(translation_pb2_grpc.TranslationServiceServicer):
-    """faults: one is taken by each call, in order; delay: seconds before every answer"""
+    """faults: one is taken by each call, in order; delay: seconds before every answer
+
+    speakers_left: released when the call of a live speaker has ended
+    """
 
     faults: list[ScriptedFault] = field(default_factory=list)
     max_texts: int = 4
@@ -67,6 +71,7 @@ class FakeService(translation_pb2_grpc.TranslationServiceServicer):
     metadata: list[tuple[str, Any]] = field(default_factory=list)
     listed: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
+    speakers_left: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
     def Translate(self, request: pb.TranslateRequest, context: grpc.ServicerContext) -> pb.TranslateResponse:
         self._begin(request, context)
@@ -81,6 +86,25 @@ class FakeService(translation_pb2_grpc.TranslationServiceServicer):
             if fault is not None and number == fault.after_events:
                 fault.end(context)
             yield event
+
+    def TranslateLive(
+        self, requests: Iterator[pb.TranslateLiveRequest], context: grpc.ServicerContext
+    ) -> Iterator[pb.TranslateLiveResponse]:
+        context.add_callback(self.speakers_left.release)
+        start = next(requests)
+        fault = self._begin(start, context)
+        for number, answer in enumerate(live_service.talk(self._heard(start, requests), **MODEL)):
+            if fault is not None and number == fault.after_events:
+                fault.end(context)
+            yield answer
+
+    def _heard(
+        self, start: pb.TranslateLiveRequest, rest: Iterator[pb.TranslateLiveRequest]
+    ) -> Iterator[pb.TranslateLiveRequest]:
+        yield start
+        for request in rest:
+            self.requests.append(request)
+            yield request
 
     def Score(self, request: pb.ScoreRequest, context: grpc.ServicerContext) -> pb.ScoreResponse:
         self._begin(request, context)
@@ -257,6 +281,7 @@ def serving(service: FakeService, port: int = 0) -> Iterator[str]:
 ENTRY_POINTS = """
 [lingon.verbs]
 translate = lingon.cli.translate:translate
+live = lingon.cli.live:live
 score = lingon.cli.translate:score
 attend = lingon.cli.attend:attend
 healthcheck = lingon.cli.translate:healthcheck

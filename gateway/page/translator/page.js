@@ -6,6 +6,7 @@ import { showCode } from "./code.js";
 import { terms } from "./terms.js";
 import { decoding, translate } from "./text.js";
 import "./files.js";
+import { resume, stop } from "./live.js";
 
 const PAUSE = 250; // milliseconds without a key press after which a text is translated
 
@@ -46,7 +47,9 @@ function swap() {
 function showView() {
   const { value } = document.querySelector("[name=view]:checked");
   get("text-view").hidden = value !== "text";
+  get("live-view").hidden = value !== "live";
   get("files-view").hidden = value !== "files";
+  value === "live" ? resume() : stop();
 }
 
 // The fragment is never sent to a server, so that a link can hold a text.

@@ -10,7 +10,7 @@ import pytest
 
 from lingon.serving.auth.api_keys import new_key
 from lingon.serving.rpc.calls import SERVICE
-from lingon.serving.rpc.local_channel import WRITTEN
+from lingon.serving.rpc.local_channel import WRITTEN, LocalChannel
 from lingon.status import CLIENT_ADDRESS
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
@@ -147,3 +147,79 @@ async def test_messages_of_the_translation_service_are_passed_on_without_bytes()
         events = [each async for each in stream(pb.TranslateStreamRequest(texts=asked.texts, options=GREEDY))]
     assert asked.SerializeToString() == sent
     assert events[-1].done.result.hypotheses[0].text == expected.results[0].hypotheses[0].text
+
+
+class _OneMethod:
+    """The services of a server with one handler, which accept every call."""
+
+    interceptors = ()
+
+    def __init__(self, path: str, method: Any) -> None:
+        handler = grpc.stream_stream_rpc_method_handler(method)
+        self.handlers = {path: handler}
+
+    def arrive(self, path: str, call: Any, start: Any) -> None:
+        start()
+
+
+def talking(method: Any) -> Any:
+    """The function that calls a method with requests and replies in streams."""
+    path = f"{SERVICE}TranslateLive"
+    channel = LocalChannel(_OneMethod(path, method), lambda: None)  # type: ignore[arg-type]
+    return channel.stream_stream(path, bytes, bytes)
+
+
+async def echo(_: Any, context: Any) -> None:
+    while (request := await context.read()) is not grpc.aio.EOF:
+        await context.write(request)
+
+
+async def test_requests_and_replies_pass_each_other():
+    sent = asyncio.Queue[Any]()
+
+    async def requests() -> Any:
+        while (each := await sent.get()) is not None:
+            yield each
+
+    call = talking(echo)(requests())
+    for number in range(2 * WRITTEN):
+        sent.put_nowait(number)
+        assert await anext(call) == number  # before the next request is there
+    sent.put_nowait(None)
+    assert [each async for each in call] == []
+
+
+async def test_a_request_is_taken_when_the_method_reads_it():
+    taken = []
+
+    async def two(_: Any, context: Any) -> None:
+        await context.read()
+        await context.read()
+
+    def requests() -> Any:
+        for number in range(100):
+            taken.append(number)
+            yield number
+
+    assert [each async for each in talking(two)(requests())] == []
+    assert taken == [0, 1]
+
+
+async def test_an_error_of_the_requests_ends_the_call_and_is_that_of_the_replies():
+    ended = asyncio.Event()
+
+    async def method(_: Any, context: Any) -> None:
+        try:
+            await echo(_, context)
+        finally:
+            ended.set()
+
+    async def requests() -> Any:
+        yield "one"
+        raise ValueError("the words ended")
+
+    call = talking(method)(requests())
+    assert await anext(call) == "one"
+    with pytest.raises(ValueError, match="the words ended"):
+        await anext(call)
+    assert ended.is_set()

@@ -1,0 +1,53 @@
+"""The decoder's states of the drafts of many speakers, within a bound of memory.
+
+A draft begins with what is agreed, whose states the draft before it has. A speaker without states has lost nothing but
+time: its next draft computes them.
+"""
+
+from __future__ import annotations
+
+from collections import OrderedDict
+from collections.abc import Hashable
+
+from lingon.serving.runtime.runner import SavedPast
+
+
+class Pasts:
+    """The latest states of each speaker. Above a size those that were used least recently leave.
+
+    Belongs to the event loop.
+
+    size: bytes of all states
+    """
+
+    def __init__(self, most_bytes: int) -> None:
+        """most_bytes: of all states; 0 keeps none."""
+        self._most = most_bytes
+        self._of_speakers: OrderedDict[Hashable, SavedPast] = OrderedDict()
+        self.size = 0
+
+    def __len__(self) -> int:
+        return len(self._of_speakers)
+
+    def keep(self, speaker: Hashable, past: SavedPast | None) -> None:
+        """Replace the states of a speaker; None, and states above the bound alone, leave it without any."""
+        self.drop(speaker)
+        if past is None or past.nbytes > self._most:
+            return
+        self._of_speakers[speaker] = past
+        self.size += past.nbytes
+        while self.size > self._most:
+            self.drop(next(iter(self._of_speakers)))
+
+    def of(self, speaker: Hashable) -> SavedPast | None:
+        """Return the states of a speaker, or None if it has none."""
+        past = self._of_speakers.get(speaker)
+        if past is not None:
+            self._of_speakers.move_to_end(speaker)
+        return past
+
+    def drop(self, speaker: Hashable) -> None:
+        """Forget the states of a speaker, which may have none."""
+        past = self._of_speakers.pop(speaker, None)
+        if past is not None:
+            self.size -= past.nbytes

@@ -1,0 +1,233 @@
+"""The translation of one sentence that is still being spoken: drafts of its words so far, then the whole of it.
+
+What is agreed is a prefix of every later draft, in tokens. The text of a draft is the agreed text and the text of the
+tokens after it, so that agreed text never changes, whatever the tokenizer does at the seam.
+"""
+
+from __future__ import annotations
+
+import unicodedata
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass, field
+from typing import NamedTuple
+
+import numpy as np
+
+from lingon.errors import EngineFault, EngineLost, OutOfMemory, QueueFull
+from lingon.segments.boundaries import Span
+from lingon.serving.decoding.job import Hypotheses, Hypothesis
+from lingon.serving.live.policies import Draft
+from lingon.serving.live.sources import Sentence, word_separator
+from lingon.serving.observability.tracing import current
+from lingon.serving.runtime.runner import Scored
+from lingon.serving.translation.engine_client import EngineClient, PendingJob
+from lingon.serving.translation.replies import spans
+from lingon.serving.translation.terms import NOTHING_STORED, CallerStores
+from lingon.serving.translation.translator import Translator
+from lingon.text import UNK, common_length, normalise
+from lingon.translation.v1 import translation_pb2 as pb
+
+PASSING = (QueueFull, EngineLost, OutOfMemory)
+"""Errors after which the same work may succeed a moment later: the engine is full, or is being restarted."""
+
+_GREEDY = pb.DecodingOptions(beam_size=1)
+
+
+@dataclass(frozen=True, slots=True)
+class Request:
+    """What is the same for all sentences of a speaker.
+
+    caller: the key of fair queuing; deadline: on the clock of `time.monotonic`, or None
+    terms: texts aside, a request with the terms and glossaries of the speaker
+    stores: with the glossaries of the caller
+    """
+
+    caller: str = ""
+    deadline: float | None = None
+    terms: pb.TranslateRequest = field(default_factory=pb.TranslateRequest)
+    stores: CallerStores = NOTHING_STORED
+
+
+class Whole(NamedTuple):
+    """The translation of a complete sentence; words: their number in the target language."""
+
+    text: str
+    words: int
+
+
+class _Read(NamedTuple):
+    """A source as the model reads it; spans: of its tokens in the text, without those of languages and of the end."""
+
+    ids: tuple[int, ...]
+    spans: Sequence[Span]
+
+
+class OpenTranslation:
+    """The translation of one sentence by one model. Belongs to the event loop.
+
+    agreed: the text that is agreed, which every later text begins with
+    usage: the tokens that were read and written
+    """
+
+    def __init__(self, translator: Translator, request: Request, agreed: str = "") -> None:
+        """agreed: text of the sentence that another version of the model has translated."""
+        self.agreed = agreed
+        self.usage = pb.Usage()
+        self._translator, self._request, self._tokenizer = translator, request, translator.tokenizer
+        self._limits = translator.manifest.limits
+        self._aligns = bool(translator.manifest.alignment.heads)
+        self._client: EngineClient = translator.open_client(request.deadline, request.caller)
+        self._spaced = bool(word_separator(translator.manifest.target_language))
+        self._prefix = tuple(self._tokenizer.encode_target(normalise(agreed))) if agreed else ()
+        self._spelled = self._tokenizer.decode(self._prefix)
+
+    def close(self) -> None:
+        """Cancel the jobs that are not done."""
+        self._client.cancel_all()
+
+    def reads(self, text: str) -> bool:
+        """Return whether the model reads a normalised text whole."""
+        most = self._limits.max_source_tokens
+        return len(text) <= most or len(self._tokenizer.encode_source(text)) <= most
+
+    async def draft(self, sentence: Sentence, words_per_word: float, *, looks: bool) -> Draft:
+        """Translate the words so far, after the tokens that are agreed. Raises RequestError.
+
+        words_per_word: see Draft; looks: whether the draft says at which source words its tokens look
+        """
+        read = self._read(sentence.text, looks=looks)
+        found = await self._decoded(read.ids, _GREEDY)
+        looks_at = await self._looks_at(sentence, read, found) if looks and self._aligns else None
+        return Draft(
+            tokens=found.tokens,
+            word_ends=tuple(self._word_ends(found.tokens)),
+            source_words=len(sentence.ends),
+            looks_at=looks_at,
+            words_per_word=words_per_word,
+        )
+
+    def agree(self, draft: Draft, tokens: int) -> str:
+        """Make the first tokens of a draft agreed, and return the text that this adds. Fewer than before add nothing.
+
+        A vocabulary whose text depends on later tokens may agree on fewer.
+        """
+        tokens = self._certain(draft.tokens, tokens)
+        if tokens <= len(self._prefix):
+            return ""
+        before, text = self.agreed, self.text_of(draft.tokens[:tokens]).rstrip()
+        self.agreed, self._prefix = text, draft.tokens[:tokens]
+        self._spelled = self._tokenizer.decode(self._prefix).rstrip()
+        assert text.startswith(before), "agreed text is never taken back"
+        return text[len(before) :]
+
+    @property
+    def agreed_tokens(self) -> int:
+        """The number of tokens that are agreed."""
+        return len(self._prefix)
+
+    def text_of(self, tokens: Sequence[int]) -> str:
+        """Return the text of a draft's first tokens, at least of those that are agreed."""
+        whole = self._tokenizer.decode(tokens)
+        return self.agreed + whole[common_length(whole, self._spelled) :]
+
+    async def whole(self, sentence: Sentence) -> Whole:
+        """Translate a complete sentence. Raises RequestError.
+
+        A sentence of which nothing is agreed is translated as any other text, with all that is kept in it. Otherwise
+        its rest is decoded after the agreed tokens.
+        """
+        text = await (self._rest(sentence.text) if self.agreed else self._as_text(sentence.text))
+        assert text.startswith(self.agreed), "agreed text is never taken back"
+        return Whole(text, len(text.split()) if self._spaced else len(self._tokenizer.encode_target(text)))
+
+    async def _rest(self, text: str) -> str:
+        found = await self._decoded(self._read(text, looks=False).ids, pb.DecodingOptions())
+        return self.text_of(found.tokens).rstrip()
+
+    async def _as_text(self, text: str) -> str:
+        asked = pb.TranslateRequest(texts=[text], options=pb.DecodingOptions(long_text=pb.LONG_TEXT_POLICY_SPLIT))
+        asked.MergeFrom(self._request.terms)
+        own = self._request
+        reply = await self._translator.translate(asked, own.deadline, own.caller, own.stores)
+        (result,) = reply.results
+        if result.status.code:
+            raise EngineFault(result.status.message)
+        self.usage.source_tokens += result.usage.source_tokens
+        self.usage.target_tokens += result.usage.target_tokens
+        return result.hypotheses[0].text
+
+    def _read(self, text: str, *, looks: bool) -> _Read:
+        if not looks:
+            return _Read(tuple(self._tokenizer.encode_source(text)), ())
+        pieces = self._tokenizer.source.encode(text, return_type="proto").pieces
+        ids = self._tokenizer.framed([piece.id for piece in pieces])
+        return _Read(tuple(ids), spans([piece.surface for piece in pieces]))
+
+    async def _decoded(self, source_ids: tuple[int, ...], asked: pb.DecodingOptions) -> Hypothesis:
+        """Return the translation of a source that begins with the agreed tokens."""
+        bound = self._limits.max_output(len(source_ids)) - len(self._prefix)
+        if bound < 1:  # a revision made the source much shorter than what is agreed
+            return Hypothesis(self._prefix, (0.0,) * len(self._prefix), 0.0, finished=False)
+        options = self._translator.resolve(asked)
+        job = options.job_options(min(options.max_output_tokens, bound), 0)
+        pending: PendingJob[Hypotheses] = self._client.decode(source_ids, job, self._prefix)
+        found = (await self._answer(pending))[0]
+        self.usage.source_tokens += len(source_ids)
+        self.usage.target_tokens += len(found.tokens) - len(self._prefix) + found.finished
+        return found
+
+    async def _answer(self, pending: PendingJob[Hypotheses]) -> Hypotheses:
+        with current().trace_jobs([(0, pending.job, pending.outcome)]):
+            self._client.submit([pending])
+        return await pending.answer()
+
+    async def _looks_at(self, sentence: Sentence, read: _Read, found: Hypothesis) -> list[int]:
+        """Return for each token the source word that it looks at most.
+
+        The end token and those of languages do not count: many heads look at them when they have nothing to do.
+        """
+        weights = await self._weights(read, found)
+        if not read.spans:
+            return [0] * len(found.tokens)
+        looked = np.argmax(weights[: len(found.tokens), : len(read.spans)], axis=1)
+        return [sentence.word_at(read.spans[token][0]) for token in looked.tolist()]
+
+    async def _weights(self, read: _Read, found: Hypothesis) -> np.ndarray:
+        """Return (target tokens, source tokens): the attention of each token, without the columns of languages."""
+        most = self._limits.max_target_tokens - 1
+        pending: PendingJob[Scored] = self._client.score(read.ids, found.tokens[:most], follow_up=True)
+        await self._client.submit_when_possible([pending])
+        return (await pending.answer()).attention
+
+    def _word_ends(self, tokens: Sequence[int]) -> Iterator[int]:
+        """Yield the numbers of tokens after which a target word ends; see Draft.
+
+        In languages without blanks each token is a word. The bytes of a character are one token.
+        """
+        texts = [self._tokenizer.piece_text(token) for token in tokens]
+        last = len(tokens)
+        while last and _is_mark(texts[last - 1]):
+            last -= 1
+        for end in range(1, last):
+            if self._begins_word(tokens[end], texts[end]) or texts[end - 1].endswith(" "):
+                yield end
+        if last:
+            yield last
+
+    def _begins_word(self, token: int, text: str) -> bool:
+        return text.startswith(" ") if self._spaced else bool(text) or token <= UNK
+
+    def _certain(self, tokens: Sequence[int], count: int) -> int:
+        """Return how many of the first `count` tokens have text that no later token changes."""
+        moses = self._tokenizer.moses
+        if moses is None:
+            return count
+        certain = moses.certain(tokens)
+        while count and not certain.startswith(self._tokenizer.decode(tokens[:count])):
+            count -= 1
+        return count
+
+
+def _is_mark(text: str) -> bool:
+    """Return whether a piece has text, and only punctuation and blanks."""
+    return bool(text.strip()) and all(unicodedata.category(each)[0] == "P" for each in text.strip())
