@@ -395,6 +395,78 @@ def gpu(
     run(options, results_folder(results, quick=quick), cache.expanduser(), resume=resume)
 
 
+def live(
+    model: Annotated[Path, typer.Argument(help="Bundle: models/NAME or models/NAME/VERSION.")] = Path("models/en-de"),
+    part: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="quality (BLEU against lag), cost (CPU time of a word) or load (many speakers in real time); may be "
+            "repeated. (default: all)"
+        ),
+    ] = None,
+    policy: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="NAME or NAME:LAG, of local_agreement, wait_k, alignment and sentences; may be repeated. The "
+            "first one is that of cost and load. (default: all with several lags; local_agreement)"
+        ),
+    ] = None,
+    test_set: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Test set, SET or SET.PART for the files SET.SOURCE-TARGET.PART.LANGUAGE in --data; may be repeated. "
+            "(default: tatoeba and ntrex)"
+        ),
+    ] = None,
+    data: Annotated[
+        Path | None,
+        typer.Option(help="Folder with the test sets. (default: the repository's tests/data, with 500 pairs)"),
+    ] = None,
+    texts: Annotated[int, typer.Option(min=1, help="Texts of each test set.")] = 1000,
+    speakers: Annotated[int, typer.Option(min=1, help="Speakers of the load.")] = 200,
+    seconds: Annotated[float, typer.Option(min=0.1, help="Measured seconds of the load.")] = 30.0,
+    rounds: Annotated[int, typer.Option(min=1, help="Rounds in which CPU times are compared.")] = 5,
+    setting: Annotated[
+        list[str] | None,
+        typer.Option(
+            help="Setting of the server, NAME=VALUE as in `lingon serve`; may be repeated. (default: the server's own)"
+        ),
+    ] = None,
+    logs: Annotated[
+        Path | None, typer.Option(help="Folder for the logs of all speakers, which SimulEval reads. (default: none)")
+    ] = None,
+    results: Results = None,
+    quick: Annotated[
+        bool, typer.Option("--quick", help="Try it out: few texts, speakers and policies; a minute.")
+    ] = False,
+) -> None:
+    """Measure live translation: quality against lag, flicker, CPU time of a word, and many speakers at once.
+
+    The words of the texts are spoken at 2.5 words a second, each for a time in proportion to its length.
+    """
+    from lingon.bench.live.run import PARTS, LivePlan, parsed, run, server_settings
+    from lingon.bench.workloads import TEST_SETS
+    from lingon.bundle.store import open_bundle
+
+    chosen = [parsed(each) for each in policy or ()]
+    named: dict[str, Any] = {"policies": tuple(chosen), "load_policy": chosen[0]} if chosen else {}
+    trial: dict[str, Any] = {"rounds": 2, "cost_speakers": 8, "cost_seconds": 2.0} if quick else {"rounds": rounds}
+    plan = LivePlan(
+        bundle=open_bundle(model),
+        data=data,
+        test_sets=tuple(test_set or TEST_SETS),
+        parts=tuple(part or PARTS),
+        texts=min(texts, 10) if quick else texts,
+        speakers=min(speakers, 8) if quick else speakers,
+        seconds=min(seconds, 2.0) if quick else seconds,
+        settings=server_settings(setting or ()),
+        logs=logs,
+        **named,
+        **trial,
+    )
+    run(plan, results_folder(results, quick=quick))
+
+
 def multi30k(
     pair: Annotated[
         list[str] | None,
@@ -434,6 +506,7 @@ bench.command("attention")(attention)
 bench.command("attention-cost")(attention_cost)
 bench.command("decode")(decode)
 bench.command("gpu")(gpu)
+bench.command("live")(live)
 bench.command("multi30k")(multi30k)
 bench.command("serve")(serve)
 bench.command("train")(train)

@@ -85,12 +85,15 @@ def shipped_workloads(
             " ".join(["shipped", *([bundle.manifest.name] if len(opened) > 1 else []), name]), bundle, files, sentences
         )
         for bundle in opened
-        for name, files in _files(bundle, data, test_sets or TEST_SETS).items()
+        for name, files in set_files(bundle, data, test_sets or TEST_SETS).items()
     ]
 
 
-def _files(bundle: Bundle, data: Path | None, test_sets: Sequence[str]) -> dict[str, list[Path]]:
-    """Return the source and the reference file of each test set."""
+def set_files(bundle: Bundle, data: Path | None, test_sets: Sequence[str]) -> dict[str, list[Path]]:
+    """Return the source and the reference file of each test set.
+
+    data: as in `shipped_workloads`; without it there is one set, whatever is asked for
+    """
     languages = (bundle.manifest.source_language, bundle.manifest.target_language)
     if data is None:
         return {"tatoeba": [sample_file(language) for language in languages]}

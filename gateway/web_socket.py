@@ -20,6 +20,7 @@ MESSAGE_BYTES = 2**18  # bytes of one message
 PING_SECONDS = 20.0  # seconds between two pings
 GONE_SECONDS = 30  # seconds without an acknowledgement of the client's system, after which the connection ends
 SLICE_BYTES = 2048  # bytes that are parsed in one call: some hundred frames
+WAITING_BYTES = 16_384  # bytes that may wait to be parsed; reading then pauses
 FRAGMENTS = 1000  # frames of one message; the empty ones among them count no bytes
 
 
@@ -49,7 +50,10 @@ class WebSocket(WebSocketsSansIOProtocol):
     def __init__(self, *args: Any, upgraded: Upgraded, **kwargs: Any) -> None:
         super().__init__(*args, **kwargs)
         self._upgraded = upgraded
-        self._unparsed, self._is_queued = bytearray(), False
+        self._unparsed, self._is_queued, self._is_full = bytearray(), False, False
+        # uvicorn would pause reading while one message waits, which hides the disconnect of a client. Reading pauses
+        # here while WAITING_BYTES wait.
+        self.read_paused = True
 
     def connection_made(self, transport: Any) -> None:
         """Take over a connection. A client whose machine vanished is noticed by the pings that it does not receive.
@@ -83,6 +87,7 @@ class WebSocket(WebSocketsSansIOProtocol):
 
     def data_received(self, data: bytes) -> None:
         self._unparsed += data
+        self._settle_reading()
         self._enqueue_parsing()
 
     def resume_writing(self) -> None:
@@ -90,9 +95,15 @@ class WebSocket(WebSocketsSansIOProtocol):
         self._enqueue_parsing()
 
     async def receive(self) -> Any:
-        message = await super().receive()
+        message = await self.queue.get()
         self._enqueue_parsing()
         return message
+
+    def _settle_reading(self) -> None:
+        is_full = len(self._unparsed) >= WAITING_BYTES
+        if is_full is not self._is_full and not self.transport.is_closing():
+            self._is_full = is_full
+            (self.transport.pause_reading if is_full else self.transport.resume_reading)()
 
     @property
     def _may_parse(self) -> bool:
@@ -111,6 +122,7 @@ class WebSocket(WebSocketsSansIOProtocol):
             return
         part = bytes(self._unparsed[:SLICE_BYTES])
         del self._unparsed[:SLICE_BYTES]
+        self._settle_reading()
         super().data_received(part)
         if len(self.frames) > FRAGMENTS:
             self._fail(CloseCode.MESSAGE_TOO_BIG, f"a message may have {FRAGMENTS:,} frames at most")

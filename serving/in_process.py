@@ -12,7 +12,7 @@ import time
 from asyncio import AbstractEventLoop
 from collections.abc import AsyncGenerator, AsyncIterator, Callable, Coroutine, Iterator
 from concurrent.futures import CancelledError, Future
-from contextlib import aclosing, contextmanager, suppress
+from contextlib import aclosing, asynccontextmanager, contextmanager, suppress
 from pathlib import Path
 from queue import SimpleQueue
 from types import TracebackType
@@ -25,6 +25,7 @@ from lingon.serving.caller_loops import CallerLoops
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.event_loop import TimeSlice
+from lingon.serving.live.speaker import Speaker
 from lingon.serving.models.catalog import Catalog, Entry
 from lingon.serving.models.loading import LoadOptions, load_translator
 from lingon.serving.observability.logs import log_handler
@@ -38,7 +39,7 @@ from lingon.translation.v1 import translation_pb2 as pb
 
 Result = TypeVar("Result")
 Progress = Callable[[int, int], object]
-Messages = AsyncGenerator[pb.TranslateStreamResponse, None]
+Messages = AsyncGenerator[Any, None]
 LIMITS = EngineLimits(max_queue_texts=1_000_000, max_queue_tokens=100_000_000, max_attention_weights=100_000_000)
 """The queue is practically unbounded, because there is only one caller."""
 
@@ -138,6 +139,16 @@ class LocalTranslator:
         """Call `translate_stream` for the event loop of the caller."""
         return AsyncLocalStream(self._messages(request, _deadline(timeout)), self._loop)
 
+    def talk(self, start: pb.TranslateLiveRequest) -> LocalTalk:
+        """Begin the service's TranslateLive with its first message; see lingon.client.live.Talk."""
+        spoken = _Spoken(self._loop)
+        return LocalTalk(spoken, LocalStream(self._live(start, spoken), self._loop))
+
+    def talk_async(self, start: pb.TranslateLiveRequest) -> AsyncLocalTalk:
+        """Call `talk` for the event loop of the caller; see lingon.client.live.AsyncTalk."""
+        spoken = _Spoken(self._loop)
+        return AsyncLocalTalk(spoken, AsyncLocalStream(self._live(start, spoken), self._loop))
+
     def score(self, request: pb.ScoreRequest, timeout: float | None = None) -> pb.ScoreResponse:
         """Call the service's Score; see `translate`."""
         return self._wait(self._score(request, _deadline(timeout)))
@@ -209,6 +220,19 @@ class LocalTranslator:
         async with aclosing(translator.stream(request, options, deadline, terms=terms, memories=memories)) as events:
             async for event in events:
                 yield stream_message(event)
+
+    async def _live(self, start: pb.TranslateLiveRequest, spoken: _Spoken) -> Messages:
+        """Yield the answers to a speaker."""
+        wanted = start.start.model, start.start.source_language_code, start.start.target_language_code
+
+        @asynccontextmanager
+        async def open_model() -> AsyncIterator[Translator]:
+            found = self._catalog.find(*wanted)
+            yield found.model.for_pair(found.source, found.target)
+
+        async with aclosing(Speaker(start.start, open_model).talk(spoken.messages())) as replies:
+            async for reply in replies:
+                yield reply
 
     def _find(self, request: pb.TranslateRequest | pb.TranslateStreamRequest | pb.ScoreRequest) -> Translator:
         """Return the translator. Raises UnknownModel if the request is for another model or other languages."""
@@ -302,6 +326,54 @@ class AsyncLocalStream(AsyncIterator[pb.TranslateStreamResponse]):
     def _pass_on(self, arrived: pb.TranslateStreamResponse | BaseException) -> None:
         with suppress(RuntimeError):  # the loop is closed, so that nothing reads the stream any more
             self._own_loop.call_soon_threadsafe(self._arrived.put_nowait, arrived)
+
+
+class _Spoken:
+    """The messages of a speaker on their way to the loop of the translator."""
+
+    def __init__(self, loop: AbstractEventLoop) -> None:
+        self._loop, self._arrived = loop, asyncio.Queue[pb.TranslateLiveRequest]()
+
+    def put(self, message: pb.TranslateLiveRequest) -> None:
+        """Add a message, from any thread. Raises Cancelled if the translator is closed."""
+        try:
+            self._loop.call_soon_threadsafe(self._arrived.put_nowait, message)
+        except RuntimeError:
+            raise Cancelled(CLOSED) from None
+
+    async def messages(self) -> AsyncGenerator[pb.TranslateLiveRequest, None]:
+        """Yield the messages, up to the end of the speaker."""
+        while True:
+            message = await self._arrived.get()
+            yield message
+            if message.HasField("end"):
+                return
+
+
+class LocalTalk:
+    """See lingon.client.live.Talk. Its errors are those with which a server would end the call."""
+
+    def __init__(self, spoken: _Spoken, replies: LocalStream) -> None:
+        self.write, self._replies, self.cancel = spoken.put, replies, replies.cancel
+
+    def read(self) -> pb.TranslateLiveResponse | None:
+        """Return the next message, or None after the last one."""
+        return next(self._replies, None)
+
+
+class AsyncLocalTalk:
+    """`LocalTalk` for the event loop of the caller."""
+
+    def __init__(self, spoken: _Spoken, replies: AsyncLocalStream) -> None:
+        self._spoken, self._replies, self.cancel = spoken, replies, replies.cancel
+
+    async def write(self, message: pb.TranslateLiveRequest) -> None:
+        """See LocalTalk."""
+        self._spoken.put(message)
+
+    async def read(self) -> pb.TranslateLiveResponse | None:
+        """See LocalTalk."""
+        return await anext(self._replies, None)
 
 
 def _deliver(

@@ -131,6 +131,7 @@ class Server:
             self._pool,
             LiveLimits(sentence_words=settings.live_sentence_words),
             settings.live_speakers_of_caller,
+            settings.live_states * MIB,
         )
         self._service = TranslationService(
             self._gate,

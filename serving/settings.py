@@ -159,6 +159,11 @@ class Settings(BaseModel):
     live_sentence_words: Annotated[int, Field(ge=8, le=1000)] = Field(
         60, description="Words of a sentence of TranslateLive that has no end; it is ended after so many."
     )
+    live_states: Annotated[int, Field(ge=0)] = Field(
+        256,
+        description="Memory for the decoder's states of all speakers of TranslateLive, in MiB, so that agreed text is "
+        "not decoded again. 0 keeps none.",
+    )
     data_dir: Path | None = Field(
         None,
         description="Folder in which the server keeps the glossaries and translation memories of its callers. Several "

@@ -7,13 +7,14 @@ import os
 import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import CancelledError, Future, ThreadPoolExecutor
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from pathlib import Path
 from typing import Any, Self, TypeVar
 
 from google.rpc import code_pb2
 
 from lingon.client.calls import AsyncCalls, BlockingCalls, Pending, closed_as_error
+from lingon.client.live import AsyncTalk, Talk
 from lingon.client.protocol import DEFAULT_MAX_TEXTS, ClientProtocol
 from lingon.client.steps import Method, Retry, Send, Sleep
 from lingon.errors import InvalidRequest, LingonError, RequestError, ServerError, SettingsError
@@ -154,6 +155,9 @@ class Model(_ModelBase, BlockingCalls):
     def _perform(self, step: Send | Sleep) -> Any:
         if isinstance(step, Sleep):
             return self._closed.wait(step.seconds)
+        if step.method.talks:
+            talk = _ErrorsOfTalk(self._call(lambda local: local.talk(step.request)))
+            return talk.read(), talk
         if not step.method.streams:
             with _as_server_errors():
                 return self._opened().call(_name(step.method), step.request, step.timeout)
@@ -211,6 +215,9 @@ class AsyncModel(_ModelBase, AsyncCalls):
         if isinstance(step, Sleep):
             return await asyncio.sleep(step.seconds)
         request, seconds = step.request, step.timeout
+        if step.method.talks:
+            talk = _AsyncErrorsOfTalk(self._call(lambda local: local.talk_async(request)), self._server_errors)
+            return await talk.read(), talk
         with self._server_errors():
             if not step.method.streams:
                 return await asyncio.wrap_future(self._call(lambda it: it.begin(_name(step.method), request, seconds)))
@@ -221,6 +228,41 @@ class AsyncModel(_ModelBase, AsyncCalls):
     def _server_errors(self) -> Iterator[None]:
         with _as_server_errors(), closed_as_error(self._closed, CLOSED):
             yield
+
+
+class _ErrorsOfTalk:
+    """The talk of a translator, with the errors that a client of a server gets."""
+
+    def __init__(self, talk: Talk) -> None:
+        self._talk, self.cancel = talk, talk.cancel
+
+    def write(self, message: Any) -> None:
+        """See Talk."""
+        with _as_server_errors():
+            self._talk.write(message)
+
+    def read(self) -> Any:
+        """See Talk."""
+        with _as_server_errors():
+            return self._talk.read()
+
+
+class _AsyncErrorsOfTalk:
+    """`_ErrorsOfTalk` for asyncio."""
+
+    def __init__(self, talk: AsyncTalk, server_errors: Callable[[], AbstractContextManager[None]]) -> None:
+        """server_errors: see AsyncModel."""
+        self._talk, self._server_errors, self.cancel = talk, server_errors, talk.cancel
+
+    async def write(self, message: Any) -> None:
+        """See AsyncTalk."""
+        with self._server_errors():
+            await self._talk.write(message)
+
+    async def read(self) -> Any:
+        """See AsyncTalk."""
+        with self._server_errors():
+            return await self._talk.read()
 
 
 class _PendingReply:

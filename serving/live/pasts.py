@@ -17,12 +17,12 @@ class Pasts:
 
     Belongs to the event loop.
 
-    size: bytes of all states
+    size: bytes of all states; most_bytes: their bound
     """
 
     def __init__(self, most_bytes: int) -> None:
         """most_bytes: of all states; 0 keeps none."""
-        self._most = most_bytes
+        self.most_bytes = most_bytes
         self._of_speakers: OrderedDict[Hashable, SavedPast] = OrderedDict()
         self.size = 0
 
@@ -32,11 +32,11 @@ class Pasts:
     def keep(self, speaker: Hashable, past: SavedPast | None) -> None:
         """Replace the states of a speaker; None, and states above the bound alone, leave it without any."""
         self.drop(speaker)
-        if past is None or past.nbytes > self._most:
+        if past is None or past.nbytes > self.most_bytes:
             return
         self._of_speakers[speaker] = past
         self.size += past.nbytes
-        while self.size > self._most:
+        while self.size > self.most_bytes:
             self.drop(next(iter(self._of_speakers)))
 
     def of(self, speaker: Hashable) -> SavedPast | None:

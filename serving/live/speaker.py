@@ -14,6 +14,7 @@ from typing import Protocol
 
 from lingon.errors import Draining, EngineFault, InvalidRequest, ModelUnloaded, Unsupported
 from lingon.serving.live.listening import Arrival, Listener, LiveLimits, Messages
+from lingon.serving.live.pasts import Pasts
 from lingon.serving.live.policies import DEFAULT_LAGS, Draft, LengthRatio, policy_of
 from lingon.serving.live.sources import LiveSource, Sentence, word_separator
 from lingon.serving.live.translating import PASSING, OpenTranslation, Request
@@ -24,6 +25,7 @@ from lingon.serving.translation.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
 
 LEAST_PAUSE, MOST_PAUSE, DEFAULT_PAUSE = 200, 60_000, 3_000  # milliseconds
+OWN_BYTES = 1 << 24  # bytes of the states of a speaker without a server
 UPDATES = ("draft", "complete", "failed")  # kinds of updates
 
 Replies = AsyncGenerator[pb.TranslateLiveResponse, None]
@@ -66,15 +68,20 @@ class Speaker:
         stores: CallerStores = NOTHING_STORED,
         limits: LiveLimits | None = None,
         observer: Observer | None = None,
+        pasts: Pasts | None = None,
     ) -> None:
         """caller: the key of fair queuing; deadline: on the clock of `time.monotonic`; stores: of the caller.
+
+        pasts: the decoder's states of all speakers; None keeps those of this one
 
         Raises InvalidRequest and Unsupported for what is wrong in `start`.
         """
         self._number, self._policy = policy_of(start.policy, start.lag_words)
         self._lag = start.lag_words or DEFAULT_LAGS[self._number]
         self._agreed_only, self._pause_seconds = start.agreed_only, _pause_seconds(start.pause_ms)
-        self._request = Request(caller, deadline, _terms(start, self._number), stores)
+        self._request = Request(
+            caller, deadline, _terms(start, self._number), stores, Pasts(OWN_BYTES) if pasts is None else pasts
+        )
         self._open_model, self._limits, self._observer = open_model, limits or LiveLimits(), observer or NullObserver()
         self._ratio = LengthRatio()
         self._usage = pb.Usage()
@@ -198,7 +205,8 @@ class Speaker:
         looks = self._number == pb.LIVE_POLICY_ALIGNMENT
         draft = await translation.draft(sentence, self._ratio.value, looks=looks)
         self._drafts.append(draft)
-        agreed = translation.agree(draft, self._policy.agree(self._drafts))
+        tokens = 0 if translation.lacks_kept(sentence, draft) else self._policy.agree(self._drafts)
+        agreed = translation.agree(draft, tokens)
         self._agree(translation.agreed)
         rest = translation.text_of(draft.tokens)[len(self._agreed) :].rstrip()
         self._cover(sentence.first + _covered(draft, translation.agreed_tokens))
@@ -261,7 +269,7 @@ class Speaker:
             sentence=self._sentence,
             words=words,
             first_word=words if first is None else first,
-            agreed_words=self._agreed_words,
+            agreed_words=min(self._agreed_words, words),  # a revision may have removed some of them
             failure=failure,
         )
 

@@ -8,19 +8,23 @@ from __future__ import annotations
 
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from functools import partial
 from typing import NamedTuple
 
 import numpy as np
 
 from lingon.errors import EngineFault, EngineLost, OutOfMemory, QueueFull
 from lingon.segments.boundaries import Span
+from lingon.segments.protection import TooManySpans, find_protected
 from lingon.serving.decoding.job import Hypotheses, Hypothesis
+from lingon.serving.live.pasts import Pasts
 from lingon.serving.live.policies import Draft
 from lingon.serving.live.sources import Sentence, word_separator
 from lingon.serving.observability.tracing import current
 from lingon.serving.runtime.runner import Scored
 from lingon.serving.translation.engine_client import EngineClient, PendingJob
+from lingon.serving.translation.planner import MOST_KEPT, is_simple
 from lingon.serving.translation.replies import spans
 from lingon.serving.translation.terms import NOTHING_STORED, CallerStores
 from lingon.serving.translation.translator import Translator
@@ -40,12 +44,14 @@ class Request:
     caller: the key of fair queuing; deadline: on the clock of `time.monotonic`, or None
     terms: texts aside, a request with the terms and glossaries of the speaker
     stores: with the glossaries of the caller
+    pasts: keeps the decoder's states of drafts, so that agreed tokens are not decoded again
     """
 
     caller: str = ""
     deadline: float | None = None
     terms: pb.TranslateRequest = field(default_factory=pb.TranslateRequest)
     stores: CallerStores = NOTHING_STORED
+    pasts: Pasts = field(default_factory=partial(Pasts, 0))
 
 
 class Whole(NamedTuple):
@@ -82,8 +88,9 @@ class OpenTranslation:
         self._spelled = self._tokenizer.decode(self._prefix)
 
     def close(self) -> None:
-        """Cancel the jobs that are not done."""
+        """Cancel the jobs that are not done, and forget the states of the decoder."""
         self._client.cancel_all()
+        self._request.pasts.drop(self)
 
     def reads(self, text: str) -> bool:
         """Return whether the model reads a normalised text whole."""
@@ -96,7 +103,8 @@ class OpenTranslation:
         words_per_word: see Draft; looks: whether the draft says at which source words its tokens look
         """
         read = self._read(sentence.text, looks=looks)
-        found = await self._decoded(read.ids, _GREEDY)
+        found = await self._decoded(read.ids, _GREEDY, keeps_past=True)
+        self._request.pasts.keep(self, found.past)
         looks_at = await self._looks_at(sentence, read, found) if looks and self._aligns else None
         return Draft(
             tokens=found.tokens,
@@ -119,6 +127,23 @@ class OpenTranslation:
         self._spelled = self._tokenizer.decode(self._prefix).rstrip()
         assert text.startswith(before), "agreed text is never taken back"
         return text[len(before) :]
+
+    def lacks_kept(self, sentence: Sentence, draft: Draft) -> bool:
+        """Return whether a draft lacks a string that the whole sentence would keep, such as a URL or a number.
+
+        What such a draft begins with is not agreed: the whole sentence is then translated with all its kept strings,
+        if nothing is agreed before.
+        """
+        if is_simple(sentence.text):
+            return False
+        try:
+            kept = find_protected(sentence.text, most=MOST_KEPT)
+        except TooManySpans:
+            return True
+        if not kept:
+            return False
+        text = self.text_of(draft.tokens)
+        return any(sentence.text[each.begin : each.end] not in text for each in kept)
 
     @property
     def agreed_tokens(self) -> int:
@@ -163,14 +188,22 @@ class OpenTranslation:
         ids = self._tokenizer.framed([piece.id for piece in pieces])
         return _Read(tuple(ids), spans([piece.surface for piece in pieces]))
 
-    async def _decoded(self, source_ids: tuple[int, ...], asked: pb.DecodingOptions) -> Hypothesis:
-        """Return the translation of a source that begins with the agreed tokens."""
+    async def _decoded(
+        self, source_ids: tuple[int, ...], asked: pb.DecodingOptions, *, keeps_past: bool = False
+    ) -> Hypothesis:
+        """Return the translation of a source that begins with the agreed tokens.
+
+        Their states in the decoder are those of an earlier draft, if they are kept. They looked at fewer source words.
+        """
         bound = self._limits.max_output(len(source_ids)) - len(self._prefix)
         if bound < 1:  # a revision made the source much shorter than what is agreed
             return Hypothesis(self._prefix, (0.0,) * len(self._prefix), 0.0, finished=False)
         options = self._translator.resolve(asked)
         job = options.job_options(min(options.max_output_tokens, bound), 0)
-        pending: PendingJob[Hypotheses] = self._client.decode(source_ids, job, self._prefix)
+        if keeps_past and self._request.pasts.most_bytes:
+            job = replace(job, keep_past=True)
+        past = self._request.pasts.of(self)
+        pending: PendingJob[Hypotheses] = self._client.decode(source_ids, job, self._prefix, past=past)
         found = (await self._answer(pending))[0]
         self.usage.source_tokens += len(source_ids)
         self.usage.target_tokens += len(found.tokens) - len(self._prefix) + found.finished

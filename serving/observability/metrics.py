@@ -316,6 +316,7 @@ class Metrics:
     live_replaced = counter(
         "live_replaced_updates", "Updates of speakers that were not made, because later words came before their turn."
     )
+    live_past_bytes = gauge("live_past_bytes", "Memory of the decoder's states that are kept for speakers, in bytes.")
     live_agreed_words = counter("live_agreed_words", "Words of speakers whose translation is agreed.")
     changes = counter(
         "model_changes", "Models loaded and unloaded while serving, and refused changes.", outcome=CHANGES

@@ -10,6 +10,7 @@ from lingon.errors import InvalidRequest, TooManyCalls, Unsupported
 from lingon.serving.auth.callers import caller_of
 from lingon.serving.auth.charges import charge
 from lingon.serving.live.listening import LiveLimits
+from lingon.serving.live.pasts import Pasts
 from lingon.serving.live.speaker import OpenModel, Speaker
 from lingon.serving.models.catalog import Catalog
 from lingon.serving.models.inflight import AdmissionGate
@@ -25,6 +26,7 @@ from lingon.translation.v1 import translation_pb2 as pb
 Requests = AsyncIterator[pb.TranslateLiveRequest]
 DEFAULTS = LiveLimits()
 MOST_OF_CALLER = 200  # speakers
+PAST_BYTES = 256 << 20  # bytes
 
 
 class SpeakerMetrics:
@@ -54,11 +56,15 @@ class LiveCalls:
         pool: ModelPool,
         limits: LiveLimits = DEFAULTS,
         most_of_caller: int = MOST_OF_CALLER,
+        past_bytes: int = PAST_BYTES,
     ) -> None:
         """catalog: returns the models that are served now; pool: loads those of them that are cold.
 
         limits: of each speaker; most_of_caller: speakers of one caller at once
+        past_bytes: bound of the decoder's states that are kept for all speakers
         """
+        self._pasts = Pasts(past_bytes)
+        metrics.live_past_bytes.set_function(lambda: self._pasts.size)
         self._gate, self._catalog, self._pool = gate, catalog, pool
         self._limits, self._most_of_caller = limits, most_of_caller
         self._observer, self._speakers = SpeakerMetrics(metrics), Counter[str]()
@@ -83,6 +89,7 @@ class LiveCalls:
                     stores=stores,
                     limits=self._limits,
                     observer=self._observer,
+                    pasts=self._pasts,
                 )
                 with self._gate.on_close(speaker.drain):
                     async with aclosing(speaker.talk(_charged(requests))) as replies:

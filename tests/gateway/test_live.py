@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import base64
+import gc
 import json
 from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager, suppress
@@ -20,6 +21,7 @@ from lingon.gateway import live, web_socket
 from lingon.gateway.app import GatewayOptions, _open
 from lingon.gateway.backend import Backend
 from lingon.gateway.server import HttpOptions
+from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.scripted_server import FakeService, ScriptedFault, serving
 from tests.support.timing import eventually
 
@@ -249,3 +251,66 @@ async def test_a_server_that_stops_says_so_after_its_time():
     found = await answers(socket)
     assert found[-1]["error"]["message"] == "the server is shutting down; try again"
     assert socket.close_code == 1012
+
+
+class DeafChannel:
+    """A channel to a server that reads no words. It counts the calls that began, and those that were cancelled."""
+
+    def __init__(self) -> None:
+        self.begun = self.cancelled = 0
+
+    def unary_unary(self, path: str, **_: Any) -> Any:
+        async def call(request: Any, **_: Any) -> Any:
+            return pb.ListModelsResponse()
+
+        return call
+
+    unary_stream = stream_unary = unary_unary
+
+    def stream_stream(self, path: str, **_: Any) -> Any:
+        def call(requests: Any, **_: Any) -> Any:
+            self.begun += 1
+            return self
+
+        return call
+
+    def __aiter__(self) -> DeafChannel:
+        return self
+
+    async def __anext__(self) -> Any:
+        await asyncio.Event().wait()
+
+    def cancel(self) -> None:
+        self.cancelled += 1
+
+    async def close(self) -> None:
+        pass
+
+
+async def test_a_client_that_vanishes_ends_a_call_that_reads_nothing():
+    channel, registry = DeafChannel(), CollectorRegistry()
+    async with _open(Backend(channel), registry, HttpOptions(port=0, drain_seconds=1.0), GatewayOptions()) as opened:
+        socket = await connect(f"ws://127.0.0.1:{opened.port}/v1/translate:live")
+        await said(socket, START, *[words(number, "w") for number in range(20)])
+        await eventually(lambda: channel.begun == 1)
+        socket.transport.abort()
+        await eventually(lambda: channel.cancelled == 1)
+
+
+async def test_a_flood_waits_in_the_connection_while_the_server_reads_nothing():
+    channel, registry = DeafChannel(), CollectorRegistry()
+    async with _open(Backend(channel), registry, HttpOptions(port=0, drain_seconds=1.0), GatewayOptions()) as opened:
+        socket = await connect(f"ws://127.0.0.1:{opened.port}/v1/translate:live")
+        await said(socket, START)
+        await eventually(lambda: channel.begun == 1)
+        message = Frame(Opcode.TEXT, b"x" * 60_000).serialize(mask=True)
+        for _ in range(200):  # 12 MB, more than the kernel keeps
+            socket.transport.write(message)
+        await eventually(lambda: socket.transport.get_write_buffer_size() > 0)
+        held = [each for each in gc.get_objects() if type(each) is web_socket.WebSocket]
+        assert len(held) == 1
+        await eventually(lambda: held[0]._is_full)
+        assert held[0].queue.qsize() <= web_socket.SLICE_BYTES
+        assert len(held[0]._unparsed) < 2**20  # one read of the system
+        socket.transport.abort()
+    assert channel.cancelled == 1

@@ -1,0 +1,145 @@
+"""A speaker of a model in this process is answered as one of a server, over gRPC and over a WebSocket."""
+
+from __future__ import annotations
+
+import asyncio
+import json
+import threading
+from collections.abc import Iterator
+from typing import Any
+
+import pytest
+from websockets import connect
+
+from lingon import AsyncClient, AsyncModel, Client, LiveUpdate, LiveWord, Model, ServerError
+from tests.support.processes import serving
+from tests.support.shipped_model import MODEL
+from tests.support.timing import eventually, eventually_blocking
+
+SAID = "I would like a cup of tea. Tom has never been to Boston"
+WORDS = SAID.split()
+POLICIES = ["local_agreement", "wait_k", "sentences"]
+
+
+@pytest.fixture(scope="module")
+def model() -> Iterator[Model]:
+    with Model(MODEL, device="cpu", threads=1) as opened:
+        yield opened
+
+
+@pytest.fixture(scope="module")
+def served() -> Iterator[tuple[str, str]]:
+    """The addresses of the HTTP port and of the gRPC port."""
+    with serving(MODEL, "--http-port", 0) as server:
+        yield server.ready.partition("HTTP APIs on http")[2].partition(" ")[0], server.address
+
+
+def spoken(live: Any) -> tuple[str, list[LiveUpdate]]:
+    """Say the words, each when the update of the one before is there, and return the translation and the updates."""
+    updates, arrived = [], iter(live)
+    for number, word in enumerate(WORDS, 1):
+        live.send([LiveWord(word, 400 * number, 400 * number + 300)])
+        while not updates or updates[-1].words < number:
+            updates.append(next(arrived))
+    live.end()
+    updates += arrived
+    return live.agreed, updates
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+def test_a_model_translates_a_speaker_as_a_server_does(policy: str, model: Model, served: tuple[str, str]) -> None:
+    with model.live(policy=policy) as live:
+        text, updates = spoken(live)
+    with Client(served[1]) as client, client.live(policy=policy) as other:
+        assert spoken(other) == (text, updates)
+    assert text == "".join(each.agreed for each in updates)
+    assert "Tee" in text
+    assert live.done == other.done
+
+
+def test_the_updates_of_a_websocket_are_those_of_a_client(served: tuple[str, str]) -> None:
+    async def over_websocket() -> str:
+        text = ""
+        async with connect(f"ws{served[0]}/v1/translate:live") as socket:
+            await socket.send(json.dumps({"start": {}}))
+            for number, word in enumerate(WORDS):
+                await socket.send(json.dumps({"words": {"from": number, "words": [{"text": word}]}}))
+                update = {}
+                while update.get("words", 0) <= number:
+                    update = json.loads(await socket.recv()).get("update", {})
+                    text += update.get("agreed", "")
+            await socket.send(json.dumps({"end": {}}))
+            async for message in socket:
+                text += json.loads(message).get("update", {}).get("agreed", "")
+        return text
+
+    with Client(served[1]) as client, client.live() as live:
+        expected, _ = spoken(live)
+    assert asyncio.run(over_websocket()) == expected
+
+
+async def test_an_asynchronous_model_translates_a_speaker_as_a_client_does(served: tuple[str, str]) -> None:
+    texts = []
+    async with AsyncModel(MODEL, device="cpu", threads=1) as model, AsyncClient(served[1]) as client:
+        for translator in (model, client):
+            async with translator.live(policy="sentences") as live:
+                await live.send("It is raining. Tom is here.")
+                await live.end()
+                texts.append([each.agreed async for each in live])
+    assert texts[0] == texts[1]
+    assert "".join(texts[0]).startswith("Es regnet.")
+
+
+def test_errors_are_those_of_a_server(model: Model, served: tuple[str, str]) -> None:
+    found = []
+    with Client(served[1]) as client:
+        for translator in (model, client):
+            with pytest.raises(ServerError) as caught, translator.live(target="fi"):
+                pass
+            found.append((caught.value.status, caught.value.reason))
+            with translator.live() as live:
+                live.send("x" * 65)
+                with pytest.raises(ServerError, match="characters") as caught:
+                    list(live)
+            found.append((caught.value.status, caught.value.reason))
+    assert found[:2] == found[2:]
+
+
+def test_leaving_the_block_ends_the_work(model: Model) -> None:
+    with model.live() as live:
+        live.send("I would like a cup")
+    eventually_blocking(lambda: not asyncio.all_tasks(model._local._loop))
+
+
+def test_closing_a_model_ends_its_speakers() -> None:
+    ended = []
+
+    def listen(live: Any) -> None:
+        try:
+            list(live)
+        except ServerError as error:
+            ended.append(error.status)
+
+    with Model(MODEL, device="cpu", threads=1) as model, model.live() as live:
+        thread = threading.Thread(target=listen, args=[live])
+        thread.start()
+        model.close()
+        thread.join(timeout=30)
+    assert ended == ["CANCELLED"]
+
+
+async def test_a_task_that_is_cancelled_ends_the_work_of_an_asynchronous_model() -> None:
+    async with AsyncModel(MODEL, device="cpu", threads=1) as model:
+        begun = asyncio.Event()
+
+        async def listen() -> None:
+            async with model.live() as live:
+                begun.set()
+                async for _ in live:
+                    pass
+
+        task = asyncio.create_task(listen())
+        await begun.wait()
+        task.cancel()
+        await asyncio.wait({task})
+        await eventually(lambda: not asyncio.all_tasks(model._local._loop))

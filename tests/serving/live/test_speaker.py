@@ -1,0 +1,195 @@
+"""Laws of a speaker, on a tiny random model: agreed text stays, and all of it is the translation."""
+
+from __future__ import annotations
+
+import asyncio
+from collections.abc import AsyncIterator, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager
+from pathlib import Path
+from typing import Any
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from lingon.errors import InvalidRequest, Unsupported
+from lingon.serving.in_process import LIMITS
+from lingon.serving.live.pasts import Pasts
+from lingon.serving.live.speaker import Speaker
+from lingon.serving.models.loading import LoadOptions, load_translator
+from lingon.serving.translation.translator import Translator
+from lingon.translation.v1 import translation_pb2 as pb
+from tests.support.random_models import publish
+
+POLICIES = [
+    pb.LIVE_POLICY_LOCAL_AGREEMENT,
+    pb.LIVE_POLICY_WAIT_K,
+    pb.LIVE_POLICY_ALIGNMENT,
+    pb.LIVE_POLICY_SENTENCES,
+]
+WORDS = st.sampled_from(["the", "fox", "jumps.", "over", "a", "dog,", "my", "box?", "1999", "\u200b", "x.y/z", "é"])
+CHANGES = st.lists(st.tuples(st.integers(0, 6), st.lists(WORDS, max_size=6), st.sampled_from("wwwp")), max_size=10)
+
+
+@pytest.fixture(scope="module")
+def translator(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Translator]:
+    folder: Path = tmp_path_factory.mktemp("models")
+    found = load_translator(publish(folder, "transformer"), LoadOptions(limits=LIMITS))
+    yield found
+    found.engine.stop(0)
+
+
+def words(first: int, *texts: str) -> pb.TranslateLiveRequest:
+    message = pb.LiveWords(words=[pb.LiveWord(text=text) for text in texts])
+    setattr(message, "from", first)
+    return pb.TranslateLiveRequest(words=message)
+
+
+PAUSE, END = pb.TranslateLiveRequest(pause=pb.LivePause()), pb.TranslateLiveRequest(end=pb.LiveEnd())
+
+
+async def talk(
+    translator: Translator, messages: Sequence[pb.TranslateLiveRequest], *, yields: int = 0, **fields: Any
+) -> list[pb.TranslateLiveResponse]:
+    """Return all answers to a speaker; yields: iterations of the loop between two messages, in which updates begin."""
+    pasts = fields.pop("pasts", None)
+
+    @asynccontextmanager
+    async def open_model() -> AsyncIterator[Translator]:
+        yield translator
+
+    async def sent() -> AsyncIterator[pb.TranslateLiveRequest]:
+        for message in messages:
+            yield message
+            for _ in range(yields):
+                await asyncio.sleep(0)
+
+    async with aclosing(Speaker(pb.LiveStart(**fields), open_model, pasts=pasts).talk(sent())) as replies:
+        return [reply async for reply in replies]
+
+
+def updates_of(replies: Sequence[pb.TranslateLiveResponse]) -> list[pb.LiveUpdate]:
+    assert replies[0].HasField("ready")
+    assert replies[-1].HasField("done")
+    return [reply.update for reply in replies[1:-1]]
+
+
+def spoken(changes: Sequence[tuple[int, list[str], str]]) -> list[pb.TranslateLiveRequest]:
+    """Return the messages of words that go back by some words, with pauses."""
+    messages, count = [], 0
+    for back, texts, kind in changes:
+        first = max(count - back, 0)
+        messages.append(words(first, *texts))
+        count = first + len(texts)
+        if kind == "p":
+            messages.append(PAUSE)
+    return messages
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+@settings(max_examples=25, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(changes=CHANGES, yields=st.sampled_from([0, 3, 60]), agreed_only=st.booleans())
+def test_agreed_text_stays_and_covers_every_word(
+    translator: Translator, policy: int, changes: list[Any], yields: int, agreed_only: bool
+):
+    messages = [*spoken(changes), END]
+    try:
+        replies = asyncio.run(talk(translator, messages, yields=yields, policy=policy, agreed_only=agreed_only))
+    except InvalidRequest as error:  # words that were taken made the number of words larger than the caller counts
+        assert "words.from" in str(error)
+        return
+    updates = updates_of(replies)
+    covered = sentence = reached = 0
+    for update in updates:
+        assert update.sentence == sentence  # no complete sentence is touched again
+        assert min(covered, update.words) <= update.agreed_words <= update.words
+        assert update.first_word <= update.words
+        assert not (agreed_only and update.tentative)
+        assert not update.failure
+        assert update.agreed == update.agreed.rstrip()
+        covered = update.agreed_words
+        if update.is_complete:
+            assert (update.first_word, update.tentative, update.agreed_words) == (reached, "", update.words)
+            sentence, reached = sentence + 1, update.words
+    assert reached == replies[-1].done.words
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+async def test_every_update_with_tentative_text_says_what_a_caller_shows(translator: Translator, policy: int):
+    texts = "the fox jumps over a dog. my box jumps over the fox. a dog".split()
+    messages = [*(words(at, text) for at, text in enumerate(texts)), END]
+    updates = updates_of(await talk(translator, messages, yields=400, policy=policy))
+    assert [update.words for update in updates if update.is_complete] == [6, 12, 14]
+    assert any(update.tentative for update in updates)
+    agreed = "".join(update.agreed for update in updates)
+    assert agreed == agreed.strip()
+
+
+async def test_sentences_without_agreement_are_translated_as_any_text(translator: Translator):
+    texts = ["the fox jumps.", "my box has 1999 dogs."]
+    messages = [words(0, *" ".join(texts).split()), END]
+    updates = updates_of(await talk(translator, messages, policy=pb.LIVE_POLICY_SENTENCES))
+    reply = await translator.translate(pb.TranslateRequest(texts=texts))
+    expected = [result.hypotheses[0].text for result in reply.results]
+    assert [update.agreed.strip() for update in updates if update.is_complete] == expected
+
+
+async def test_states_are_forgotten_at_the_end_of_a_sentence(translator: Translator):
+    pasts = Pasts(1 << 24)
+    messages = [*(words(at, text) for at, text in enumerate("the fox jumps over a dog".split())), END]
+    await talk(translator, messages, yields=400, pasts=pasts)
+    assert (len(pasts), pasts.size) == (0, 0)
+
+
+async def test_no_words_have_no_updates(translator: Translator):
+    for messages in ([END], [], [PAUSE, END], [words(0), END]):
+        replies = await talk(translator, messages)
+        assert updates_of(replies) == []
+        assert replies[-1].done == pb.LiveDone(words=0, usage=pb.Usage())
+
+
+async def test_words_behind_a_complete_sentence_that_come_too_late_are_counted(translator: Translator):
+    messages = [words(0, "the", "fox."), PAUSE, words(0, "a", "dog."), END]
+    updates = updates_of(await talk(translator, messages, yields=2000))
+    assert sum(update.late_words for update in updates) == 2
+
+
+async def test_many_words_at_once_are_all_translated(translator: Translator):
+    messages = [words(first, *["fox", "jumps."] * 500) for first in range(0, 5000, 1000)]
+    replies = await talk(translator, [*messages, END], policy=pb.LIVE_POLICY_SENTENCES, agreed_only=True)
+    assert replies[-1].done.words == 5000
+    assert sum(update.is_complete for update in updates_of(replies)) == 2500
+
+
+@pytest.mark.parametrize(
+    ("fields", "error", "message"),
+    [
+        ({"pause_ms": 100}, InvalidRequest, "start.pause_ms must be 0 or 200 to 60000, got 100"),
+        ({"lag_words": 30}, InvalidRequest, "start.lag_words must be 0 to 20, got 30"),
+        ({"policy": 77}, InvalidRequest, "start.policy has no value 77"),
+        ({"terms": [pb.Term(source="a", target="b")]}, Unsupported, "start.terms need"),
+        ({"glossaries": ["mine"]}, Unsupported, "start.glossaries need"),
+    ],
+)
+async def test_what_is_wrong_at_the_start_is_refused(
+    translator: Translator, fields: dict[str, Any], error: type[Exception], message: str
+):
+    with pytest.raises(error) as caught:
+        await talk(translator, [END], **fields)
+    assert message in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("message", "expected"),
+    [
+        (words(1, "a"), "words.from must be at most 0, got 1"),
+        (pb.TranslateLiveRequest(start=pb.LiveStart()), "a message after the first must be words, pause or end"),
+        (words(0, *["a"] * 1001), "words.words must be at most 1000, got 1001"),
+    ],
+)
+async def test_a_wrong_message_ends_the_speaker_after_the_words_before_it(
+    translator: Translator, message: pb.TranslateLiveRequest, expected: str
+):
+    with pytest.raises(InvalidRequest) as caught:
+        await talk(translator, [message])
+    assert expected in str(caught.value)
