@@ -64,7 +64,7 @@ def requirements(name: str) -> list[str]:
         case "ray":
             return base + expanded([f"{OWN}[ray]"])
         case "serve" | "gpu":
-            return base + expanded([*extras[name], *extras["http"], *extras["detect"]])
+            return base + expanded([*extras[name], *extras["http"], *extras["detect"], *extras["second"]])
         case "dev":
             return base + expanded([*extras["serve"], *extras["export"], *extras["dev"]])
     raise ValueError(f"no lock is called {name}")

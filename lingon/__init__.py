@@ -31,6 +31,7 @@ if TYPE_CHECKING:
         MemoryOptions,
         Sampling,
         ScoreOptions,
+        SecondOptions,
         TranslateOptions,
     )
     from lingon.client.pipeline import TranslationPipeline, pipeline
@@ -48,6 +49,7 @@ if TYPE_CHECKING:
         NormalisedText,
         Piece,
         ScoreResult,
+        SecondOutcome,
         Sentence,
         StreamEvent,
         StreamStart,
@@ -92,6 +94,8 @@ __all__ = [
     "Sampling",
     "ScoreOptions",
     "ScoreResult",
+    "SecondOptions",
+    "SecondOutcome",
     "Sentence",
     "ServerError",
     "StoredDictionary",
@@ -130,6 +134,7 @@ _MODULE_OF = {
     "NormalisedText": "lingon.client.results",
     "MemoryOptions": "lingon.client.options",
     "Sampling": "lingon.client.options",
+    "SecondOptions": "lingon.client.options",
     "Term": "lingon.terms.term",
     "TermList": "lingon.terms.term_list",
     "TranslationPipeline": "lingon.client.pipeline",

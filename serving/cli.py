@@ -24,6 +24,10 @@ Models = Annotated[
 ]
 
 
+SHORT_FLAGS = {"second_url": "--second"}
+"""Further flags of settings."""
+
+
 def __getattr__(name: str) -> Any:
     """Return the verb `serve`, built on first use because its options are made from Settings, which need pydantic."""
     if name != "serve":
@@ -91,7 +95,9 @@ def _parameter(setting: SettingInfo) -> inspect.Parameter:
     if setting.name == "models":
         return _keyword("models", Annotated[list[kind] | None, typer.Argument(help=setting.help)])
     metavar = "|".join(setting.choices) or None  # not a choice of typer: Settings report a wrong value with its origin
-    return _keyword(setting.name, Annotated[kind | None, typer.Option(help=setting.help, metavar=metavar)])
+    short = SHORT_FLAGS.get(setting.name)  # typer makes the names itself if none are given
+    names = [setting.flag, short] if short else []
+    return _keyword(setting.name, Annotated[kind | None, typer.Option(*names, help=setting.help, metavar=metavar)])
 
 
 def _keyword(name: str, annotation: Any) -> inspect.Parameter:

@@ -30,6 +30,7 @@ from lingon.serving.models.catalog import Catalog, Entry
 from lingon.serving.models.loading import LoadOptions, load_translator
 from lingon.serving.observability.logs import log_handler
 from lingon.serving.runtime.device import CPU
+from lingon.serving.second.second_translator import SecondTranslator
 from lingon.serving.translation.cache import TranslationCache
 from lingon.serving.translation.detection import Detector
 from lingon.serving.translation.options import WHOLE
@@ -82,20 +83,29 @@ class LocalTranslator:
         engines: int | None = None,
         threads: int | None = None,
         cache: int | None = None,
+        second: SecondTranslator | None = None,
     ) -> None:
         """Load and warm up.
 
         device, precision, engines, threads: see lingon.serving.models.loading.LoadOptions
         cache: MiB of results that are kept, see TranslationCache; None keeps none
+        second: is asked about doubtful sentences, on the event loop of this translator, which closes it; None asks none
         """
         kept = None if cache is None else TranslationCache(cache)
         options = LoadOptions(
-            device=device, precision=precision, engines=engines, threads=threads, limits=LIMITS, cache=kept
+            device=device,
+            precision=precision,
+            engines=engines,
+            threads=threads,
+            limits=LIMITS,
+            cache=kept,
+            second=second,
         )
         with _warnings_with_values():
             self._translator = load_translator(open_bundle(find_model(model)), options)
         self._catalog = Catalog([self._entry()])
-        self._on_callers = CallerLoops(CLOSED) if self._translator.provider == CPU else None
+        here = self._translator.provider == CPU and second is None  # whose connections belong to one event loop
+        self._on_callers = CallerLoops(CLOSED) if here else None
         self._restarting, self._beginning, self._closed = threading.Lock(), threading.Lock(), False
         self._loop = asyncio.new_event_loop()
         self._thread = threading.Thread(target=self._loop.run_forever, name="local translator", daemon=True)
@@ -117,6 +127,8 @@ class LocalTranslator:
             self._translator.engine.scheduler.recall()
             self._on_callers.close()  # first, so that calls end as cancelled
         asyncio.run_coroutine_threadsafe(_cancel_others(), self._loop).result()
+        if self._translator.second is not None:
+            asyncio.run_coroutine_threadsafe(self._translator.second.close(), self._loop).result()
         self._translator.engine.stop(0)
         self._loop.call_soon_threadsafe(self._loop.stop)
         self._thread.join()

@@ -18,6 +18,7 @@ from pydantic import BaseModel, ConfigDict, Field, ValidationError, field_valida
 
 from lingon.errors import SettingsError
 from lingon.serving.engine.limits import EngineLimits
+from lingon.serving.second.chat import endpoint_of
 
 PREFIX = "LINGON_"
 FIXED = {
@@ -53,6 +54,7 @@ Positive = Annotated[int, Field(ge=1)]
 Seconds = Annotated[float, Field(ge=0, allow_inf_nan=False)]
 CertificateName = Annotated[str, Field(pattern=r"^(\*\.)?[^*,]+$")]
 Duration = Annotated[float, Field(gt=0, allow_inf_nan=False)]  # seconds
+Share = Annotated[float, Field(ge=0, le=1, allow_inf_nan=False)]
 Age = Annotated[float, Field(ge=0, le=GRPC_MAX // 1000)]  # seconds
 HttpApi = Literal["lingon", "deepl", "libretranslate", "google", "openai"]
 
@@ -277,6 +279,39 @@ class Settings(BaseModel):
         "",
         description="Addresses of proxies whose X-Forwarded-For is believed, separated by commas. Unset: of none.",
     )
+    second_url: str | None = Field(
+        None,
+        description="URL of an API like OpenAI's, such as http://127.0.0.1:8000/v1, to which doubtful sentences are "
+        "sent for a second translation, with the sentences around them and their terms; needs the extra 'second'. "
+        "Unset: no text leaves the server.",
+    )
+    second_model: str = Field("", description="Name of the model there; needed with second_url.")
+    second_key: Path | None = Field(
+        None, description="File of the key that is sent there as a bearer token. Unset: none. Read for each sentence."
+    )
+    second_below: Share = Field(
+        0.5,
+        description="Confidence below which a sentence is sent, 0 to 1, in addition to those that the guard suspects; "
+        "`lingon calibrate --second` recommends one.",
+    )
+    second_sentences: Positive = Field(16, description="Sentences of one request that are sent at most.")
+    second_characters: Annotated[int, Field(ge=0)] = Field(
+        0,
+        description="Characters that a sentence has at least to be sent for its confidence, because there is more to "
+        "gain in a long one; one that the guard suspects is sent anyway.",
+    )
+    second_timeout: Duration = Field(
+        5, description="Time for the second translation of a sentence, in seconds; then the first one is the answer."
+    )
+    second_concurrency: Positive = Field(8, description="Sentences that are open there at once.")
+    second_hourly: Positive | None = Field(
+        None,
+        description="Sentences of one API key, client certificate or address that are sent in an hour. Unset: any "
+        "number.",
+    )
+    second_total_hourly: Positive | None = Field(
+        None, description="Sentences of all callers that are sent in an hour. Unset: any number."
+    )
     traces: bool = Field(
         False, description="Send OpenTelemetry traces to OTEL_EXPORTER_OTLP_ENDPOINT; needs the extra 'tracing'."
     )
@@ -310,7 +345,22 @@ class Settings(BaseModel):
             raise ValueError(
                 f"admin_host must be a loopback address (127.0.0.1) unless api_keys is set, got {self.admin_host}"
             )
+        if self.second_url is None and (self.second_model or self.second_key is not None):
+            raise ValueError("second_model and second_key need second_url")
+        if self.second_url is not None and not self.second_model:
+            raise ValueError("second_url needs second_model, the name of the model there")
         return self
+
+    @field_validator("second_url")
+    @classmethod
+    def _endpoint(cls, value: str | None) -> str | None:
+        """Check the URL. Pydantic reports a ValueError, which this turns the error into."""
+        if value is not None:
+            try:
+                endpoint_of(value)
+            except SettingsError as error:
+                raise ValueError(str(error)) from None
+        return value
 
     @field_validator(
         "models",

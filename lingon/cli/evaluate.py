@@ -3,10 +3,7 @@
 from __future__ import annotations
 
 import json
-import sys
 import time
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Annotated, Any
@@ -15,7 +12,7 @@ import typer
 
 from lingon.bundle.manifest import poor_quality
 from lingon.cli.options import OwnBeamSizeOption, OwnDeviceOption, SourceLanguageOption, TargetLanguageOption
-from lingon.cli.output import check_output, print_message, progress_bar, writing
+from lingon.cli.output import check_output, line_progress, print_message, writing
 from lingon.errors import CorpusError, LingonError, SettingsError
 from lingon.extras import find_entry_points, name_missing_extra
 from lingon.files import TranslatedLines, read_parallel
@@ -87,7 +84,7 @@ def evaluate(
     settings = {"beam_size": beam_size, "length_penalty": length_penalty, "device": device, "precision": precision}
     languages = {"source_language": source_language, "target_language": target_language}
     start = time.perf_counter()
-    with _progress(len(sources)) as on_progress:
+    with line_progress(len(sources)) as on_progress:
         hypotheses, language = _translate(model, sources, on_progress=on_progress, **settings, **languages)
     seconds = time.perf_counter() - start
     try:  # write the file and print the scores even if one of the two fails
@@ -99,23 +96,6 @@ def evaluate(
         typer.echo(json.dumps(figures) if as_json else _table(figures))
         if poor := poor_quality(result.scores.bleu):
             print_message(f"warning: {poor}")
-
-
-@contextmanager
-def _progress(lines: int) -> Iterator[Callable[[int, int], None]]:
-    """Give a function that shows on a terminal how many of the lines are done. It takes a number done and that of
-    all.
-    """
-    with progress_bar(lines, sys.stderr is not None and sys.stderr.isatty()) as advance:
-        shown = 0
-
-        def on_progress(done: int, of: int) -> None:
-            nonlocal shown
-            now = lines * done // of
-            advance(now - shown, now - shown)
-            shown = now
-
-        yield on_progress
 
 
 def kind_of(model: Path) -> str:

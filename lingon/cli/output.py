@@ -239,6 +239,23 @@ def progress_bar(size: int | None, shown: bool, unit: str = "lines") -> Iterator
         bar.stop()
 
 
+@contextmanager
+def line_progress(lines: int) -> Iterator[Callable[[int, int], None]]:
+    """Give a function that shows on a terminal how many of the lines are done. It takes a number done and that of
+    all.
+    """
+    with progress_bar(lines, sys.stderr is not None and sys.stderr.isatty()) as advance:
+        shown = 0
+
+        def on_progress(done: int, of: int) -> None:
+            nonlocal shown
+            now = lines * done // of
+            advance(now - shown, now - shown)
+            shown = now
+
+        yield on_progress
+
+
 def summary(lines: int, seconds: float, read: int, size: int | None, unit: str = "lines") -> str:
     """Return the text of the bar: lines done, lines a second, and the time left if the size of the input is known."""
     parts = [f"{lines:,} {unit}", f"{lines / max(seconds, 1e-9):,.1f} {unit}/s"]

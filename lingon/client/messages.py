@@ -23,6 +23,7 @@ from lingon.client.options import (
     MemoryOptions,
     Sampling,
     ScoreOptions,
+    SecondOptions,
     TranslateOptions,
     read_matrices,
     read_pieces,
@@ -32,6 +33,7 @@ from lingon.client.results import (
     MemoryMatch,
     ModelInfo,
     ScoreResult,
+    SecondOutcome,
     Sentence,
     StreamEvent,
     StreamStart,
@@ -151,7 +153,7 @@ def translate_request(
         target_prefixes=prefixes,
         text=_text_options(options),
         terms=_terms(texts, options),
-        **_fields(options, _STORED_FIELDS),
+        **_fields(options, _REQUEST_FIELDS),
     )
 
 
@@ -225,7 +227,12 @@ def _memory(name: str, given: Any) -> pb.MemoryOptions:
     return write_request(pb.MemoryOptions, **given.fields())
 
 
-_STORED_FIELDS: dict[str, _Reader] = {"glossaries": _words, "memory": _memory}
+def _second(name: str, given: Any) -> pb.SecondOptions:
+    _check_type(name, given, SecondOptions)
+    return write_request(pb.SecondOptions, **given.fields())
+
+
+_REQUEST_FIELDS: dict[str, _Reader] = {"glossaries": _words, "memory": _memory, "second": _second}
 _TEXT_FIELDS: dict[str, _Reader] = {
     "format": partial(_named, FORMATS),
     "guard": partial(_named, GUARDS),
@@ -440,6 +447,7 @@ def _text_result(message: pb.TextResult, model: str, version: str, source: str) 
                 each.score,
                 each.confidence if each.HasField("confidence") else None,
                 tuple(_enum_name(pb.WarningCode, code, "WARNING_CODE_") for code in each.warnings),
+                _second_outcome(each.second) if each.HasField("second") else None,
             )
             for each in message.sentences
         ),
@@ -447,6 +455,15 @@ def _text_result(message: pb.TextResult, model: str, version: str, source: str) 
         source=source,
         terms=tuple(map(_term_outcome, message.terms)),
         matches=tuple(map(memory_match, message.matches)),
+    )
+
+
+def _second_outcome(message: pb.SecondOutcome) -> SecondOutcome:
+    return SecondOutcome(
+        _enum_name(pb.SecondReason, message.reason, "SECOND_REASON_"),
+        _enum_name(pb.SecondResult, message.result, "SECOND_RESULT_"),
+        message.model,
+        message.detail,
     )
 
 

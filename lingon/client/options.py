@@ -133,6 +133,24 @@ class MemoryOptions:
         }
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SecondOptions:
+    """Which sentences the second translator of a server may see, if it has one. None means the bound of the server.
+
+    never: no sentence of the call is sent there
+    below: sentences with a confidence below this are sent, 0 to 1, at most the bound of the server
+    sentences: the most sentences of a request that are sent, at most the bound of the server
+    """
+
+    never: bool = False
+    below: float | None = None
+    sentences: int | None = None
+
+    def fields(self) -> dict[str, Any]:
+        """Return the fields of the message."""
+        return {"never": self.never, "below": self.below, "sentences": self.sentences}
+
+
 class TranslateOptions(TypedDict, total=False):
     """How texts are translated. An option that is missing or None has the default of the model or the one below.
 
@@ -173,6 +191,7 @@ class TranslateOptions(TypedDict, total=False):
     terms: Sequence[Term] | Mapping[str, str] | None  # what words are translated to; see TextResult.terms
     glossaries: Sequence[str] | None  # names of glossaries that the server keeps, the first one goes first
     memory: MemoryOptions | None  # None: no earlier translations
+    second: SecondOptions | None  # None: as the server is set
     localise_numbers: bool | None  # write numbers with the separators of the target language; default: False
     lower_capitals: bool | None  # translate a sentence in capitals in lower case, and raise it again; default: True
     guard: Literal["off", "warn", "retry", "refuse"] | None  # default: retry if greedy, else warn

@@ -79,7 +79,8 @@ class TextWarning:
     """A warning about a result.
 
     code: "split", "length", "forced_words", "empty", "repetition", "copy", "numbers", "unreadable", "markup_split",
-        "wrong_language", "length_ratio", "low_confidence", "retried", "empty_source", "term_missed" or "from_memory".
+        "wrong_language", "length_ratio", "low_confidence", "retried", "empty_source", "term_missed", "from_memory"
+        or "second".
         WarningCode of the API says what each means
     message: one line for people
     """
@@ -89,11 +90,30 @@ class TextWarning:
 
 
 @dataclass(frozen=True, slots=True)
+class SecondOutcome:
+    """What the second translator of the server did for a sentence.
+
+    reason: why it was to be asked: "confidence" or "suspect"
+    result: "taken" if its answer is the translation; else "rejected", "timed_out", "failed", "no_answer" or
+        "over_budget", and the translation is that of the model
+    model: the name of the model there
+    detail: what is wrong with the answer, or why there is none, in one line; empty if it is taken
+    """
+
+    reason: str
+    result: str
+    model: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class Sentence:
     """A sentence of the caller's text, its position in the best translation, and its score.
 
-    confidence: the probability, 0 to 1, that it is well translated, or None if the model has no confidence
+    confidence: the probability, 0 to 1, that it is well translated, or None if the model has no confidence, or for an
+        answer of the second translator
     warnings: what the server suspects of it, such as "repetition", or "retried"
+    second: what the second translator did for it, or None if it was not to be asked
     """
 
     source: Span
@@ -101,6 +121,7 @@ class Sentence:
     score: float
     confidence: float | None = None
     warnings: tuple[str, ...] = ()
+    second: SecondOutcome | None = None
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,6 +39,7 @@ from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.runtime.runner import Runner
 from lingon.serving.runtime.sessions import GraphLoadError, as_graph_load_error
 from lingon.serving.runtime.validation import check_scorer, check_search, checked_tokenizer
+from lingon.serving.second.second_translator import SecondTranslator
 from lingon.serving.threads import run_at_low_priority
 from lingon.serving.translation.cache import TranslationCache
 from lingon.serving.translation.options import WHOLE
@@ -217,6 +218,7 @@ class LoadOptions:
         The scorer is loaded and checked later, by `complete` of the translator, which raises as `load_translator`
     proven: whether this process has loaded and checked the same bytes before. They are verified, loaded and warmed up
     cache: results of earlier requests; None decodes every text
+    second: is asked about doubtful sentences; None leaves them as they are
     on_phase: called with one of lingon.serving.observability.metrics.PHASES when it begins
     """
 
@@ -234,6 +236,7 @@ class LoadOptions:
     on_demand: bool = False
     proven: bool = False
     cache: TranslationCache | None = None
+    second: SecondTranslator | None = None
     on_phase: Callable[[str], None] = lambda phase: None
 
 
@@ -335,6 +338,7 @@ def load_translator(bundle: Bundle, options: LoadOptions) -> Translator:
         vocabulary=vocabulary,
         complete=complete,
         cache=options.cache,
+        second=options.second,
     )
     if not options.on_demand:
         complete()

@@ -22,6 +22,9 @@ from lingon.serving.observability.logs import event, fault
 from lingon.serving.observability.metrics import LoadProgress, Metrics, ModelMetrics
 from lingon.serving.runtime.device import cuda_missing, expects_cuda, has_fallen_back, instruction_set_of
 from lingon.serving.runtime.failpoints import Failpoints
+from lingon.serving.second.chat import ChatServer
+from lingon.serving.second.choice import SecondChoice
+from lingon.serving.second.second_translator import SecondBounds, SecondTranslator
 from lingon.serving.settings import HTTP_CONNECTIONS, Settings
 from lingon.serving.translation.cache import TranslationCache
 from lingon.serving.translation.translator import Translator
@@ -143,7 +146,7 @@ class ModelRegistry:
         self.catalog: Catalog[ServedModel] = Catalog([], settings.pivots, settings.preferred_models)
         self.draining: list[Entry[ServedModel]] = []  # unpublished; requests may be in flight
         self._settings, self._metrics, self._load, self._gpu_expected = settings, metrics, load, gpu_expected
-        self._cache = _cache_of(settings, metrics)
+        self._cache, self._second = _cache_of(settings, metrics), _second_of(settings, metrics)
         self._faults = Failpoints.parse(settings.failpoints) if settings.failpoints else None
         self.progress: LoadProgress | None = None  # progress of the current or the last load
         self._left_out: dict[str, int] = {}  # by name of a model: versions that were skipped at the start
@@ -270,6 +273,7 @@ class ModelRegistry:
             observer=metrics,
             low_priority=self._serves_others,
             cache=self._cache,
+            second=self._second,
             on_demand=on_demand,
             proven=on_demand and bundle.manifest_digest in self._proven,
             on_phase=progress.begin,
@@ -395,6 +399,35 @@ class ModelRegistry:
             except Exception as error:  # one error must not keep the other engines running
                 fault(logger, "an engine was not stopped", error, model=entry.label)
                 entry.model.translator.engine.fail_all()
+        if self._second is not None:
+            await self._second.close()
+
+
+def _second_of(settings: Settings, metrics: Metrics) -> SecondTranslator | None:
+    """Return the second translator of all models, which counts in the metrics, or None if the settings have none.
+
+    Raises SettingsError for a key that cannot be used, and LingonError if the extra `second` is not installed.
+    """
+    if settings.second_url is None:
+        return None
+    server = ChatServer(
+        settings.second_url, settings.second_model, settings.second_key, connections=settings.second_concurrency
+    )
+    bounds = SecondBounds(
+        seconds=settings.second_timeout,
+        at_once=settings.second_concurrency,
+        hourly=settings.second_hourly,
+        total_hourly=settings.second_total_hourly,
+    )
+    choice = SecondChoice(settings.second_below, settings.second_sentences, settings.second_characters)
+    return SecondTranslator(
+        server,
+        choice,
+        bounds,
+        on_end=metrics.second_ended,
+        on_answer=metrics.second_duration.observe,
+        on_circuit=metrics.second_suspended.set,
+    )
 
 
 def _cache_of(settings: Settings, metrics: Metrics) -> TranslationCache | None:

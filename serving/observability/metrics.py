@@ -217,6 +217,14 @@ LAG_SECONDS = (0.0005, 0.001, 0.002, 0.003, 0.005, 0.01, 0.02, 0.03, 0.05, 0.1, 
 LOAD_SECONDS = (0.02, 0.04, 0.08, 0.15, 0.3, 0.6, 1.0, 2.0, 4.0, 8.0, 15.0, 30.0, 60.0)  # the shipped model takes 60 ms
 ROWS = (1, 2, 4, 8, 12, 16, 24, 32, 48, 64, 96, 128, 256, 512)
 
+SECOND_REASONS = {
+    number: name.removeprefix("SECOND_REASON_").lower() for name, number in pb.SecondReason.items() if number
+}
+SECOND_RESULTS = {
+    number: name.removeprefix("SECOND_RESULT_").lower() for name, number in pb.SecondResult.items() if number
+}
+"""The values of the labels `reason` and `result` of the second translator, by their numbers in the API."""
+
 AnyMetric = TypeVar("AnyMetric", Counter, Gauge, Histogram)
 
 
@@ -354,6 +362,21 @@ class Metrics:
     )
     cache_evictions = counter("cache_evictions", "Translations that left the full cache for newer ones.")
     cache_bytes = gauge("cache_bytes", "Memory of the translations in the cache, in bytes; 0 without a cache.")
+    second = counter(
+        "second",
+        "Sentences that were to be sent to the second translator, by why and by what came of it; see SecondOutcome.",
+        reason=tuple(SECOND_REASONS.values()),
+        result=tuple(SECOND_RESULTS.values()),
+    )
+    second_duration = histogram(
+        "second_duration_seconds",
+        "Duration of a question to the second translator, however it ended, in seconds.",
+        LATENCY_SECONDS,
+    )
+    second_suspended = gauge(
+        "second_suspended",
+        "1 while the second translator is left alone because it failed several times in a row, else 0.",
+    )
     models_to_load = gauge("models_to_load", "Models that are being loaded or wait for it.")
     versions_left_out = gauge(
         "versions_left_out",
@@ -426,6 +449,10 @@ class Metrics:
         self._unloaded[model.labels] = model
         for labels in list(self._unloaded)[:-KEPT_MODELS]:
             self._unloaded.pop(labels).remove_series(Counter, Histogram)
+
+    def second_ended(self, reason: int, result: int) -> None:
+        """Count a sentence that was to be sent to the second translator; reason, result: numbers of SecondOutcome."""
+        self.second.labels(SECOND_REASONS[reason], SECOND_RESULTS[result]).inc()
 
     def count_texts(self, count: int, is_late: Callable[[], bool]) -> TextOutcomes:
         """Count the texts of a request; see TextOutcomes."""

@@ -82,6 +82,9 @@ def _span(spans: Sequence[pb.Span]) -> pb.Span:
     return pb.Span(begin=min(each.begin for each in spans), end=max(each.end for each in spans))
 
 
+NEVER = pb.SecondOptions(never=True)
+"""No second translator: it would translate between other languages than those of the request."""
+
 Answered = Callable[[Iterable[pb.TextResult]], None]
 
 
@@ -214,7 +217,9 @@ class PivotTranslator:
         self._second.engine.check_texts(caller, len(request.texts))  # avoids work on texts that are refused later
         text = _with_sentences(request.text)
         reply = await self._first.translate(
-            pb.TranslateRequest(texts=request.texts, options=self._first_options(request.options), text=text),
+            pb.TranslateRequest(
+                texts=request.texts, options=self._first_options(request.options), text=text, second=NEVER
+            ),
             deadline,
             caller,
         )
@@ -230,6 +235,7 @@ class PivotTranslator:
             options=request.options,
             target_prefixes=[prefixes[index] for index in indices] if prefixes else (),
             text=text,
+            second=NEVER,
         )
         return _Intermediate(reply.results, indices, rest)
 

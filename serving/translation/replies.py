@@ -39,6 +39,14 @@ from lingon.translation.v1 import translation_pb2 as pb
 
 
 @dataclass(frozen=True, slots=True)
+class SecondOpinion:
+    """What the second translator did for a sentence. judgement: of its answer, if that is the translation."""
+
+    outcome: pb.SecondOutcome
+    judgement: Judgement | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class PartHypothesis:
     """One hypothesis of one part.
 
@@ -52,6 +60,7 @@ class PartHypothesis:
     terms: how its terms came into it, see `Restored`
     is_guided: whether an earlier translation guided it, see `Part.earlier`
     is_encoded: whether its tokens were made of its text, as of one that was translated in steps or has forced terms
+    second: what the second translator did for it, if it was to be asked
     """
 
     hypothesis: Hypothesis
@@ -65,6 +74,12 @@ class PartHypothesis:
     terms: tuple[TermUse, ...] = ()
     is_encoded: bool = False
     is_guided: bool = False
+    second: SecondOpinion | None = None
+
+    @property
+    def is_taken(self) -> bool:
+        """Whether it is the answer of the second translator."""
+        return self.second is not None and self.second.judgement is not None
 
 
 @dataclass(frozen=True, slots=True)
@@ -159,6 +174,8 @@ def part_judgement(plan: TextPlan, index: int, part: PartHypothesis, guard: Guar
     source = plan.parts[index]
     if source.given is not None:
         return Judgement()  # what people have translated
+    if part.second is not None and part.second.judgement is not None:
+        return part.second.judgement
     if source.steps is None or part.restored is None:
         chosen = part.read_log_probs or part.hypothesis.log_probs[len(plan.prefix) if index == 0 else 0 :]
         ids, tokens = tokenizer.unframed(source.source_ids), part.hypothesis.tokens
@@ -267,6 +284,8 @@ def text_result(
         warnings.append(missed)
     if (from_memory := memory_warning(plan)) is not None:
         warnings.append(from_memory)
+    if (from_second := _second_warning(plan, whole[0])) is not None:
+        warnings.append(from_second)
     return pb.TextResult(
         hypotheses=hypotheses,
         terms=terms,
@@ -431,7 +450,7 @@ def _hypothesis(
         if index:
             yield
         tokens = part.hypothesis.tokens
-        if options.return_tokens:
+        if options.return_tokens and not part.is_taken:
             # The log-probabilities include the end token.
             named = zip(tokenizer.target_pieces(tokens), part.hypothesis.log_probs, strict=False)
             message.tokens.extend(pb.Token(piece=piece, log_prob=value) for piece, value in named)
@@ -465,10 +484,22 @@ def _sentences(plan: TextPlan, parts: Sequence[PartHypothesis], placed: Layout, 
                 warnings=[
                     *warning_codes(judgements, retried=not judged.retried.isdisjoint(indices)),
                     *([pb.WARNING_CODE_FROM_MEMORY] if plan.parts[indices[0]].given is not None else ()),
+                    *([pb.WARNING_CODE_SECOND] if parts[indices[0]].is_taken else ()),
                 ],
+                second=second.outcome if (second := parts[indices[0]].second) is not None else None,
             )
         )
     return found
+
+
+def _second_warning(plan: TextPlan, parts: Sequence[PartHypothesis]) -> pb.Warning | None:
+    """Return the warning about sentences that the second translator translated, or None without any."""
+    taken = [part.second.outcome.model for part in parts if part.second is not None and part.is_taken]
+    if not taken:
+        return None
+    sentences = len(plan.document.segments)
+    subject = "the translation is" if sentences == 1 else f"{len(taken)} of {sentences} sentences are"
+    return pb.Warning(code=pb.WARNING_CODE_SECOND, message=f"{subject} from the second translator, {taken[0]}")
 
 
 def _term_outcomes(plan: TextPlan, parts: Sequence[PartHypothesis], placed: Layout) -> list[pb.TermOutcome]:

@@ -261,6 +261,11 @@ class SentenceTask:
                 await self._submit(jobs)
         return await (self._hypothesis() if self._part.steps is not None else self._plain_hypothesis())
 
+    async def with_translation(self, restored: Restored) -> PartHypothesis:
+        """Return the hypothesis of a sentence in steps with a translation that no step made, without its own score."""
+        self._restored = restored
+        return await self._hypothesis()
+
     def _advance(self, answer: SentenceAnswer | None) -> SentenceRequest | None:
         """Take the next step of the text layer and return its next request, or None at the end."""
         try:

@@ -7,7 +7,7 @@ import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
 from functools import partial
-from typing import Protocol, TypeVar
+from typing import Any, Protocol, TypeVar
 
 from lingon.errors import Degenerate, EngineFault, Expired, RequestError
 from lingon.segments.sentence import Means
@@ -33,6 +33,7 @@ from lingon.serving.translation.replies import (
     text_result,
     weights_of,
 )
+from lingon.serving.translation.second_opinions import RequestSecond, SecondOpinions
 from lingon.serving.translation.steps import PartPosition, SentenceTask, TextModel, better
 from lingon.text import Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
@@ -89,6 +90,9 @@ class PairTask:
         return await self._time_slice.run(pair_result(self._plan, found, self._tokenizer, aligned=self._aligned))
 
 
+SETTLED = frozenset({pb.SECOND_RESULT_TAKEN, pb.SECOND_RESULT_REJECTED})
+"""What the second translator would do for the same sentence again, so that the result may be kept."""
+
 _NOT_DECODED = Hypothesis((), (), 0.0, finished=True)  # of a part whose translation is given
 
 
@@ -110,8 +114,9 @@ class TextTask:
         model: TextModel,
         time_slice: TimeSlice,
         on_growth: Callable[[TextTask], None] | None = None,
+        second: RequestSecond | None = None,
     ) -> None:
-        """time_slice: time slice of the request.
+        """time_slice: time slice of the request; second: the second translator, if it may be asked.
 
         on_growth: called on the loop when `delta` may have more text; None for a request that does not stream
         """
@@ -122,6 +127,7 @@ class TextTask:
         self._in_pieces = options.text.format is Format.PIECES
         grows = on_growth is not None and plan.plain is None and bool(plan.parts)
         self._detokenizer = self._new_detokenizer() if grows else None
+        self._opinions = SecondOpinions(second, index, plan, options, client, model)
         self.settled = True
         self._announced = False  # whether on_growth was called since the last `delta`
         self._judged: Judged | None = None
@@ -141,6 +147,7 @@ class TextTask:
     def submits_more(self) -> bool:
         """Whether further jobs are submitted when the first ones are done."""
         scored = self._options.return_alignment or self._options.coverage_penalty > 0
+        scored = scored or bool(self._opinions)
         return scored or bool(self._in_steps) or any(self._plan.tagged) or any(map(_is_reviewed, self._plan.parts))
 
     def delta(self) -> str:
@@ -172,12 +179,17 @@ class TextTask:
                 in_steps[index] = [
                     asyncio.ensure_future(self._reviewed(index, sample)) for sample in range(len(self._jobs[index]))
                 ]
+        if self._detokenizer is not None:  # later sentences are asked about before the earlier ones are answered
+            for index in filter(self._opinions.may_ask, range(len(self._jobs))):
+                in_steps[index] = [asyncio.ensure_future(self._then_asked(index, in_steps.get(index)))]
         try:
             found = [await self._part(part, in_steps.get(part)) for part in range(len(self._jobs))]
             if self._may_repair:
                 found = await self._with_figures(found)
             if self._options.text.guard == pb.GUARD_POLICY_RETRY and self._on_growth is None:
                 found = await self._retried(found)
+            if self._opinions and self._detokenizer is None:
+                found = await self._asked(found)
             if self._options.return_alignment or self._options.coverage_penalty or any(self._plan.tagged):
                 found = await self._scored(found)
         finally:
@@ -193,7 +205,9 @@ class TextTask:
     def _jobs_of(self, part: int) -> list[PendingJob[Hypotheses]]:
         plan, options = self._plan, self._options
         longest = max_output(self._limits, plan, part, options.max_output_tokens)
-        waits = _is_reviewed(plan.parts[part])  # its translation may change when it is complete
+        waits = _is_reviewed(plan.parts[part]) or self._opinions.may_ask(
+            part
+        )  # its translation may change when it is complete
         on_token = partial(self._add_token, part) if self._detokenizer and not waits else None
         soft = plan.soft_prefix if part == 0 else ()
         return [
@@ -233,6 +247,17 @@ class TextTask:
         self, part: int, in_steps: Sequence[asyncio.Future[list[PartHypothesis]]] | None
     ) -> list[PartHypothesis]:
         """Return the hypotheses of a part; in_steps: of one that more is done for than to decode it."""
+        found = await self._complete(part, in_steps)
+        if self._detokenizer is not None:
+            self._detokenizer.finish(part, found[0].text)
+            if part + 1 < len(self._jobs):
+                self._announce()  # text of the next part may have waited for the end of this one
+        return found
+
+    async def _complete(
+        self, part: int, in_steps: Sequence[asyncio.Future[list[PartHypothesis]]] | None
+    ) -> list[PartHypothesis]:
+        """Return the hypotheses of a part when they are complete; in_steps: see `_part`."""
         answers = [await pending.answer() for pending in self._jobs[part]] if in_steps is None else []
         found = [one for each in in_steps or () for one in await each]
         if (given := self._plan.parts[part].given) is not None:
@@ -241,10 +266,47 @@ class TextTask:
             await self._time_slice.yield_if_due()
         with current().phase("detokenise", self.index):
             found += [self._with_text(part, one) for answer in answers for one in answer]
-        if self._detokenizer is not None:
-            self._detokenizer.finish(part, found[0].text)
-            if part + 1 < len(self._jobs):
-                self._announce()  # text of the next part may have waited for the end of this one
+        return found
+
+    async def _then_asked(
+        self, part: int, in_steps: Sequence[asyncio.Future[list[PartHypothesis]]] | None
+    ) -> list[PartHypothesis]:
+        """Return the translation of a part of a stream after the second translator was asked; in_steps: see `_part`."""
+        try:
+            (found,) = await self._complete(part, in_steps)
+        finally:
+            await _ended(in_steps or ())
+        judgement = part_judgement(self._plan, part, found, self._guarding.guard, self._tokenizer)
+        reason = self._opinions.reason(part, judgement)
+        return [found if reason is None else self._noted(await self._opinions.opinion(part, found, reason))]
+
+    async def _asked(self, found: list[list[PartHypothesis]]) -> list[list[PartHypothesis]]:
+        """Ask the second translator about all doubtful sentences at once, those with the most to gain first."""
+        guard, tokenizer, plan = self._guarding.guard, self._tokenizer, self._plan
+        parts = [part for (part,) in found]
+        judged = self._judged or Judged(await self._time_slice.run(judge_parts(plan, parts, guard, tokenizer)))
+        judgements = list(judged.parts)
+        reasons = {part: self._opinions.reason(part, judgement) for part, judgement in enumerate(judgements)}
+        gains = {part: self._opinions.gain(part, judgements[part]) for part, reason in reasons.items() if reason}
+        asked = {
+            part: asyncio.ensure_future(self._opinions.opinion(part, parts[part], reason))
+            for part in sorted(gains, key=gains.__getitem__, reverse=True)
+            if (reason := reasons[part]) is not None
+        }
+        try:
+            for part, opinion in asked.items():
+                parts[part] = self._noted(await opinion)
+                judgements[part] = part_judgement(plan, part, parts[part], guard, tokenizer)
+        finally:
+            await _ended([*asked.values()])
+        retried = frozenset(part for part in judged.retried if not parts[part].is_taken)
+        self._judged = Judged(judgements, retried)
+        return [[part] for part in parts]
+
+    def _noted(self, found: PartHypothesis) -> PartHypothesis:
+        """Note that a result may differ at another time if the second translator gave no translation to judge."""
+        if found.second is not None and found.second.outcome.result not in SETTLED:
+            self.settled = False
         return found
 
     async def _reviewed(self, index: int, sample: int) -> list[PartHypothesis]:
@@ -424,7 +486,7 @@ async def _alone(task: SentenceTask) -> list[PartHypothesis]:
     return [await task.result()]
 
 
-async def _ended(futures: Sequence[asyncio.Future[list[PartHypothesis]]]) -> None:
+async def _ended(futures: Sequence[asyncio.Future[Any]]) -> None:
     """Cancel the unfinished futures, and read every outcome, even if this wait is cancelled."""
     for each in futures:
         each.cancel()

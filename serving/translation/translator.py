@@ -25,6 +25,7 @@ from lingon.serving.event_loop import TimeSlice
 from lingon.serving.guard import profiles_of
 from lingon.serving.observability.tracing import current
 from lingon.serving.runtime.runner import AttentionChoice
+from lingon.serving.second.second_translator import SecondTranslator
 from lingon.serving.translation.attention import choose_attention
 from lingon.serving.translation.cache import TranslationCache
 from lingon.serving.translation.engine_client import EngineClient, ValidUtf8
@@ -34,6 +35,7 @@ from lingon.serving.translation.options import ResolvedOptions, check_alignment,
 from lingon.serving.translation.planner import Planner, Request, alphabet_of, check_prefixes
 from lingon.serving.translation.plans import PairPlan, TextPlan, lexicon
 from lingon.serving.translation.replies import pair_error, text_error
+from lingon.serving.translation.second_opinions import RequestSecond
 from lingon.serving.translation.steps import Guarding, TextModel
 from lingon.serving.translation.tasks import PairTask, RequestTask, TextEvents, TextTask
 from lingon.serving.translation.terms import NO_TERMS, NOTHING_STORED, CallerStores, RequestTerms, request_terms
@@ -86,6 +88,7 @@ class Translator:
         vocabulary: Vocabulary | None = None,
         complete: Callable[[], None] = lambda: None,
         cache: TranslationCache | None = None,
+        second: SecondTranslator | None = None,
     ) -> None:
         """limits: limits of the engine; precision, provider: values for `describe`; graph_bytes: value for metrics.
 
@@ -93,10 +96,13 @@ class Translator:
         vocabulary: of the tokenizer of the bundle, if it was read before
         complete: ends a load on demand, see lingon.serving.models.loading.LoadOptions
         cache: results of earlier requests; None decodes every text
+        second: is asked about doubtful sentences; None leaves them as they are
         """
         self.complete = complete
-        self.label, self.cache = bundle.label, cache
+        self.label, self.cache, self.second = bundle.label, cache, second
         self.identity = f"{bundle.label} {bundle.manifest_digest} {precision} {provider} {shortlist}"
+        if second is not None:
+            self.identity += f" {second.identity}"
         self.engine, self.precision, self.provider = engine, precision, provider
         self.graph_bytes = graph_bytes
         self._vocabulary = vocabulary or Vocabulary(bundle.tokenizer())
@@ -167,6 +173,7 @@ class Translator:
         options = self.resolve(request.options, request.text)
         terms = await self.terms(request, options, stores)
         memories = await self.memories(request, options, stores)
+        self._second(request, deadline, caller)  # a wrong option is an error also of a text in the cache
         if self.cache is None or options.job.sampling is not None:  # sampled texts depend on their index
             results, _ = await self._results(request, options, deadline, caller, {}, terms, memories)
         else:
@@ -188,7 +195,12 @@ class Translator:
             check_prefixes(request)
         keys = cache.keys(
             f"{self.identity} {self._header['source_language_code']} {self._header['target_language_code']}",
-            (*_options_key(request.options, request.text), terms.key, memories.key),
+            (
+                *_options_key(request.options, request.text),
+                terms.key,
+                memories.key,
+                request.second.SerializeToString(deterministic=True),
+            ),
             request.texts,
             request.target_prefixes,
         )
@@ -219,7 +231,8 @@ class Translator:
         time_slice = TimeSlice(caller)
         plans = await self.plan(request, options, time_slice, known, terms, memories)
         client = self.open_client(deadline, caller)
-        tasks = await self._tasks(plans, client, options, time_slice)
+        second = self._second(request, deadline, caller)
+        tasks = await self._tasks(plans, client, options, time_slice, second=second)
         done = await self._run(client, tasks, at_once=any(task.submits_more for task in tasks))
         whole = len(done) == len(plans)
         results = [*done.values()] if whole else await _in_order({**known, **done}, plans, text_error, time_slice)
@@ -274,9 +287,9 @@ class Translator:
         """
         time_slice = TimeSlice(caller)
         plans = await self.plan(request, options, time_slice, terms=terms, memories=memories)
-        client = self.open_client(deadline, caller)
+        client, second = self.open_client(deadline, caller), self._second(request, deadline, caller)
         events = TextEvents()
-        tasks = await self._tasks(plans, client, options, time_slice, events if options.streams else None)
+        tasks = await self._tasks(plans, client, options, time_slice, events if options.streams else None, second)
         try:
             self._submit(client, tasks)
             for task in tasks:
@@ -359,6 +372,11 @@ class Translator:
         """
         return EngineClient(self.engine, self._valid_utf8, deadline, caller, self._tokenizer.languages)
 
+    def _second(self, request: Request, deadline: float | None, caller: str) -> RequestSecond | None:
+        """Return the second translator for a request, or None if it must not be asked. Raises InvalidRequest."""
+        languages = self.manifest.source_language, self.manifest.target_language
+        return RequestSecond.of(self.second, request.second, caller, deadline, languages)
+
     async def _tasks(
         self,
         plans: Sequence[TextPlan | RequestError | None],
@@ -366,6 +384,7 @@ class Translator:
         options: ResolvedOptions,
         time_slice: TimeSlice,
         events: TextEvents | None = None,
+        second: RequestSecond | None = None,
     ) -> list[TextTask]:
         on_growth = events.grown if events is not None else None
         aligns = bool(self.manifest.alignment.heads)
@@ -378,7 +397,7 @@ class Translator:
             if isinstance(plan, TextPlan):
                 if tasks and time.monotonic() > time_slice.end:
                     await time_slice.yield_if_due()
-                tasks.append(TextTask(index, plan, client, options, model, time_slice, on_growth))
+                tasks.append(TextTask(index, plan, client, options, model, time_slice, on_growth, second))
         return tasks
 
     def _submit(self, client: EngineClient, tasks: Sequence[RequestTask[Result]]) -> None:

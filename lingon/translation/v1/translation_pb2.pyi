@@ -450,6 +450,8 @@ class _WarningCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WarningCo
     """The translation of a sentence, or of all, is from a translation memory, and no model was asked; see
     TextResult.matches.
     """
+    WARNING_CODE_SECOND: _WarningCode.ValueType  # 17
+    """The translation of a sentence, or of all, is from the second translator; see Sentence.second."""
 
 class WarningCode(_WarningCode, metaclass=_WarningCodeEnumTypeWrapper):
     """Kinds of warnings."""
@@ -502,6 +504,8 @@ WARNING_CODE_FROM_MEMORY: WarningCode.ValueType  # 16
 """The translation of a sentence, or of all, is from a translation memory, and no model was asked; see
 TextResult.matches.
 """
+WARNING_CODE_SECOND: WarningCode.ValueType  # 17
+"""The translation of a sentence, or of all, is from the second translator; see Sentence.second."""
 Global___WarningCode: _TypeAlias = WarningCode  # noqa: Y015
 
 class _LivePolicy:
@@ -881,6 +885,8 @@ Global___TranslateStreamRequest: _TypeAlias = TranslateStreamRequest  # noqa: Y0
 class SecondOptions(_message.Message):
     """Which sentences of a request a second translator may see: a server of another kind, such as one of a large language
     model, that is named by the setting `second_url`. Without that setting no text leaves the server, whatever is set here.
+    Neither does one with GUARD_POLICY_OFF, of a pair of languages that is translated through a pivot, of texts in pieces,
+    and with options that draw, restrict or rank translations: no sentence is judged then, or the answer would not fit.
     """
 
     DESCRIPTOR: _descriptor.Descriptor
@@ -1608,7 +1614,9 @@ class TextResult(_message.Message):
     it is what is translated, with U+FFFC for each element in a sentence that is left as it is.
     """
     confidence: _builtins.float
-    """The lowest confidence of its sentences. Not set with GUARD_POLICY_OFF, or if the model has no confidence."""
+    """The lowest confidence of its sentences, but for those of the second translator. Not set with GUARD_POLICY_OFF, or if
+    the model has no confidence.
+    """
     @_builtins.property
     def status(self) -> _status_pb2.Status:
         """OK (code 0), or the error of this text. With an error there are no hypotheses."""
@@ -1695,8 +1703,8 @@ class Sentence(_message.Message):
 
     @_builtins.property
     def second(self) -> Global___SecondOutcome:
-        """Set if it was to be sent to the second translator. Its translation then has no tokens of a model of this server, if
-        that answer is taken: `score` is that of the translation before.
+        """Set if it was to be sent to the second translator. Its translation then has no tokens of a model of this server and
+        no confidence, if that answer is taken: `score` is that of the translation before.
         """
 
     def __init__(
