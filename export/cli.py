@@ -287,12 +287,60 @@ def _short(value: object) -> str:
     return str(len(value)) if isinstance(value, list | tuple) else str(value)
 
 
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SecondOptions(OptionGroup):
+    """The second translator that a threshold is chosen for, and the text that it is chosen on."""
+
+    second: Annotated[
+        str | None,
+        typer.Option(
+            metavar="URL",
+            help="Choose the threshold for this second translator, the URL of an OpenAI-shaped API such as "
+            "http://127.0.0.1:8000/v1. The text of --second-data is sent there, and the bundle stays as it is.",
+            show_default="no text leaves this machine",
+        ),
+    ] = None
+    second_model: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the model there.")] = None
+    second_key: Annotated[
+        Path | None, typer.Option(metavar="FILE", help="File with the key of the API.", show_default="no key is sent")
+    ] = None
+    second_data: Annotated[
+        TextFiles,
+        typer.Option(
+            metavar=PAIR,
+            help="Source and target file of text such as the server gets, one sentence a line, with translations by "
+            "people; neither model may have learned from it.",
+        ),
+    ] = None
+    second_share: Annotated[
+        float, typer.Option(min=0.001, max=1, help="Share of the sentences that may be sent, for the recommendation.")
+    ] = 0.2
+    second_lines: Annotated[
+        int, typer.Option(min=200, help="Lines of --second-data that are read at most, evenly spaced.")
+    ] = 2000
+    second_timeout: Annotated[float, typer.Option(min=0.1, help="Seconds that an answer may take.")] = 60.0
+    second_concurrency: Annotated[int, typer.Option(min=1, max=256, help="Sentences that are asked about at once.")] = 8
+    second_output: Annotated[
+        Path | None,
+        typer.Option(
+            metavar="FOLDER",
+            help="Folder for figures, picture and answers. A run that ended before its time goes on with the answers "
+            "there.",
+        ),
+    ] = None
+
+
+@with_option_groups
 def calibrate(
+    *,
     model: Annotated[Path, typer.Argument(help="models/NAME for its highest version, or models/NAME/VERSION.")],
     train_data: Annotated[
-        tuple[Path, Path],
-        typer.Option(metavar=PAIR, help="Source and target file of the training text; 1,000 pairs or more."),
-    ],
+        TextFiles,
+        typer.Option(
+            metavar=PAIR,
+            help="Source and target file of the training text; 1,000 pairs or more. Needed without --second.",
+        ),
+    ] = None,
     valid_data: Annotated[
         TextFiles,
         typer.Option(
@@ -311,13 +359,29 @@ def calibrate(
             show_default="none",
         ),
     ] = None,
+    second: SecondOptions,
 ) -> None:
     """Write the next version of a bundle with new text data, by which a server judges and mends translations.
 
     Text data names words that the model translates to themselves, which stand for placeholders, URLs and other strings
     that a translation keeps. It has the usual lengths of translations, profiles of both languages, and the regression
     for the confidence. All other files of the bundle stay as they are.
+
+    With --second, choose the sentences that a server sends to its second translator instead.
     """
+    from lingon.errors import SettingsError
+
+    if second.second is not None:
+        if train_data or valid_data or other_data:
+            raise SettingsError("--second reads --second-data alone; name neither --train-data nor other text")
+        _calibrate_second(model, second)
+        return
+    if train_data is None:
+        raise SettingsError("lingon calibrate needs --train-data, or --second for the threshold of a second translator")
+    _write_text_data(model, train_data, valid_data, other_data)
+
+
+def _write_text_data(model: Path, train_data: tuple[Path, Path], valid_data: TextFiles, other_data: TextFiles) -> None:
     from lingon.errors import SettingsError
     from lingon.files import check_files, read_parallel
 
@@ -338,6 +402,47 @@ def calibrate(
     typer.echo(
         f"{bundle.folder}: words that translate to themselves: {', '.join(bundle.manifest.text.words) or 'none'}"
     )
+
+
+def _calibrate_second(model: Path, options: SecondOptions) -> None:
+    from lingon.cli.output import line_progress
+    from lingon.errors import SettingsError
+    from lingon.files import check_files, read_parallel
+
+    for option, value in (
+        ("--second-model", options.second_model),
+        ("--second-data", options.second_data),
+        ("--second-output", options.second_output),
+    ):
+        if value is None:
+            raise SettingsError(f"--second needs {option}")
+    assert options.second is not None
+    assert options.second_model is not None
+    assert options.second_data is not None
+    assert options.second_output is not None
+    check_files(options.second_data)
+    text = list(read_parallel(*options.second_data))
+    from lingon.export.second_calibration import SecondSettings, calibrate_second
+    from lingon.export.second_report import HEAD, advice, rows
+
+    settings = SecondSettings(
+        url=options.second,
+        model=options.second_model,
+        key_file=options.second_key,
+        share=options.second_share,
+        lines=options.second_lines,
+        at_once=options.second_concurrency,
+        seconds=options.second_timeout,
+        folder=options.second_output,
+    )
+    with line_progress(len(text)) as on_progress:
+        found = calibrate_second(model, text, settings, lambda line: typer.echo(line, err=True), on_progress)
+    for reason, count in found.left_out.most_common():
+        print_message(f"{count:,} lines {reason}, and do not count")
+    _print_rows("", HEAD, rows(found.report))
+    for line in advice(found.report):
+        typer.echo(line)
+    typer.echo(f"written: {options.second_output}")
 
 
 def verify(
@@ -422,6 +527,12 @@ def verify(
 
 def _print_table(title: str, rows: list[CheckResult]) -> None:
     """Print check, result and bound of every row, with lines on a terminal only."""
+    cells = [(row.check, "passed" if row.passed else "FAILED", row.result, row.bound) for row in rows]
+    _print_rows(title, ("check", "", "result", "bound"), cells)
+
+
+def _print_rows(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
+    """Print a table, with lines on a terminal only."""
     from rich.box import HEAVY_HEAD
     from rich.console import Console
     from rich.markup import escape
@@ -431,10 +542,9 @@ def _print_table(title: str, rows: list[CheckResult]) -> None:
 
     console = Console(soft_wrap=True, highlight=False)
     lines = HEAVY_HEAD if console.is_terminal else None
-    table = Table(title=title, title_justify="left", title_style="bold", box=lines)
-    for column in ("check", "", "result", "bound"):
+    table = Table(title=title or None, title_justify="left", title_style="bold", box=lines)
+    for column in head:
         table.add_column(column, overflow="fold")
     for row in rows:
-        cells = row.check, "passed" if row.passed else "FAILED", row.result, row.bound
-        table.add_row(*(escape(printable(cell)) for cell in cells))
+        table.add_row(*(escape(printable(cell)) for cell in row))
     console.print(table)

@@ -11,7 +11,8 @@ from typing import Any
 from lingon.export.second_threshold import BEST, BY_CONFIDENCE, CHOSEN, Point, Report
 from lingon.training import svg
 
-HEAD = ("sent on", "characters", "chrF", "BLEU", "gain, chrF", "gain, BLEU", "second_below", "second_characters")
+HEAD = ("sent", "of text", "chrF", "BLEU", "gain chrF", "gain BLEU", "below", "characters")
+"""The columns of `rows`: shares of sentences and characters that are sent, scores, shares of the gain, settings."""
 
 # Pixels of the picture.
 WIDTH, HEIGHT, LEFT, RIGHT, TOP, BOTTOM = 640, 440, 62, 24, 72, 44

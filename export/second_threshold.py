@@ -188,7 +188,7 @@ class Measured:
             BEST: [self._point(self._best(each)) for each in SHARES],
         }
         assert chosen.threshold is not None
-        bounds = self._bounds(self._held.sent(chosen.threshold))
+        bounds = self._bounds(self._held.sent(chosen.threshold), chosen.gain_chrf)
         ends = self._point(self._none), self._point(self._all)
         return Report((len(fitted), len(self._held)), *ends, curves, chosen, bounds)
 
@@ -211,14 +211,16 @@ class Measured:
         sent[order] = True
         return sent
 
-    def _bounds(self, sent: np.ndarray) -> tuple[float, float]:
+    def _bounds(self, sent: np.ndarray, gain_chrf: float) -> tuple[float, float]:
         """Return bounds of the share of the gain of a choice, by drawing the sentences again (Efron 1979).
 
-        The gain is that of `Sentences.gain`, which can be added up for any draw.
+        They are drawn with the gain of `Sentences.gain`, which can be added up for any draw, and scaled to the share of
+        the gain in chrF, which differs from it by some hundredths.
         """
         count, gain = len(self._held), self._held.gain
+        if not gain.sum() > 0 or not (gain * sent).sum() > 0:
+            return float("nan"), float("nan")
         drawn = np.random.default_rng(SEED).integers(count, size=(RESAMPLES, count))
-        whole = gain[drawn].sum(axis=1)
-        shares = (gain * sent)[drawn].sum(axis=1) / np.where(whole > 0, whole, np.nan)
-        low, high = np.nanquantile(shares, BOUNDS) if np.isfinite(shares).any() else (np.nan, np.nan)
+        shares = (gain * sent)[drawn].sum(axis=1) / gain[drawn].sum(axis=1)
+        low, high = np.quantile(shares, BOUNDS) * gain_chrf / ((gain * sent).sum() / gain.sum())
         return float(low), float(high)

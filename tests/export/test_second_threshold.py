@@ -108,7 +108,7 @@ def test_the_report_goes_from_no_gain_to_all_of_it() -> None:
         assert gains == sorted(gains)
         assert 0 < gains[0] < gains[-1] <= 1
     low, high = made.bounds
-    assert 0 < low < high < 1
+    assert 0 < low < made.chosen.gain_chrf < high < 1
 
 
 def test_a_choice_by_the_references_is_the_best_and_a_least_length_helps() -> None:
