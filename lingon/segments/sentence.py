@@ -88,20 +88,39 @@ class Align:
 
 @dataclass(frozen=True, slots=True)
 class Score:
-    """A request for what the model thinks of translations of a normalised text, which are normalised too."""
+    """A request for what the model thinks of translations of a normalised text, which are normalised too.
+
+    It costs a run of the scorer for each, but none for a translation that the model has written for this text.
+
+    attention: whether it is needed
+    """
 
     source: str
     targets: tuple[str, ...]
+    attention: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class Weigh:
+    """A request for what the model thinks of begins of translations of a normalised text, which are normalised too.
+
+    Each costs a short greedy search.
+    """
+
+    source: str
+    begins: tuple[str, ...]
 
 
 class ScoredTarget(NamedTuple):
-    """What the model thinks of a translation.
+    """What the model thinks of a translation, or of the begin of one.
 
-    score: as of a hypothesis: the log-probability of all tokens, the end token included, with the length penalty
+    score: as of a hypothesis: the log-probability of all tokens, the end token included, with the length penalty; 0 for
+        a begin
     spans: of its tokens in the translation, without the end token
     log_probs: of these tokens
     sources: the spans of the tokens of the source
-    attention: (target tokens, source tokens), how much each pays to each; None if the model has no alignment
+    attention: (target tokens, source tokens), how much each pays to each; None if the model has no alignment, or if
+        it was not asked for
     """
 
     score: float
@@ -111,7 +130,7 @@ class ScoredTarget(NamedTuple):
     attention: Sequence[Sequence[float]] | None
 
 
-SentenceRequest: TypeAlias = TranslateStep | Align | Score
+SentenceRequest: TypeAlias = TranslateStep | Align | Score | Weigh
 SentenceAnswer: TypeAlias = Sequence[str] | Sequence[SpanLink] | Sequence[ScoredTarget]
 SentenceOutput: TypeAlias = tuple[TranslateStep, str]
 """One of the translations that answered a request."""
@@ -175,6 +194,11 @@ def links(request: Align) -> Generator[SentenceRequest, SentenceAnswer, Sequence
 
 def scores(request: Score) -> Generator[SentenceRequest, SentenceAnswer, Sequence[ScoredTarget]]:
     """Ask for what the model thinks of translations: one answer for each, or none if it cannot read one of them."""
+    return cast("Sequence[ScoredTarget]", (yield request))
+
+
+def weights(request: Weigh) -> Generator[SentenceRequest, SentenceAnswer, Sequence[ScoredTarget]]:
+    """Ask for what the model thinks of begins: one answer for each, or none if it cannot read one of them."""
     return cast("Sequence[ScoredTarget]", (yield request))
 
 

@@ -2,18 +2,21 @@
 
 A translation that has the terms of its text stays as it is. In another one, each missed term takes the place of the
 words that the attention of the model aligns with its source (as in Chatterjee et al. 2017, "Guiding Neural Machine
-Translation Decoding with External Knowledge", section 3). The model judges each change: among the forms of the
-determiner it takes the likeliest, and where the words after a term become unlikely, the translation is decoded again
-from the term. The last means is the constrained search.
+Translation Decoding with External Knowledge", section 3), and the model decodes again what follows. If the term is
+unlikely after the determiner that is there, the likeliest of the determiner's forms is taken. The last means is the
+constrained search.
+
+Free translations are quick, so that each further run counts: what a search has found out about its own translation
+(log-probabilities, attention) is all that is compared, and no other model run judges a translation.
 """
 
 from __future__ import annotations
 
 import re
-import sys
 from collections.abc import Collection, Generator, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import lru_cache
+from functools import cached_property, lru_cache
+from operator import itemgetter
 from typing import NamedTuple
 
 from lingon.segments.boundaries import Span
@@ -28,16 +31,18 @@ from lingon.segments.sentence import (
     SentenceSteps,
     TermUse,
     TranslateStep,
+    Weigh,
     scores,
     translations,
+    weights,
 )
 from lingon.terms.annotation import AnnotationForm, Place, annotated
-from lingon.terms.matcher import Matcher, in_case, stands
+from lingon.terms.matcher import Found, Matcher, in_case, stands
 from lingon.terms.term import Term
 from lingon.text import normalise
 from lingon.translation.v1 import translation_pb2 as pb
 
-MOST_DROP = 2.0  # nats of the words beside a term; a term that makes them less likely by more has them decoded again
+MOST_DROP = 2.0  # nats of the words between two terms; if a term makes them less likely by more, they do not stay
 UNLIKELY = -6.0  # nats of the tokens of a term; a likelier one agrees with the determiner before it
 LEAST_SHARE = 0.1  # of the attention of a word; a term has no place if no word pays as much to its source
 OWN_SHARE = 0.5  # of the attention of a word; one that pays as much to the source of a term belongs to its place
@@ -51,28 +56,39 @@ _WORD = re.compile(
 _FIRST_WORD = re.compile(r"\w+['’]?\s*")
 
 
-@dataclass(frozen=True, slots=True)
+@dataclass(frozen=True)
 class SentenceTerms:
     """The terms that a sentence has, each once. Their numbers are the positions in `terms`.
 
-    finder: finds them in texts of the source language
-    target_language: BCP-47
+    source_language, target_language: BCP-47
+    text: the sentence, if it is known; found: its terms, in order
     """
 
     terms: tuple[Term, ...]
-    finder: Matcher
+    source_language: str
     target_language: str
+    text: str = ""
+    found: tuple[Found, ...] = ()
 
     @classmethod
     def of(cls, terms: Sequence[Term], source_language: str, target_language: str) -> SentenceTerms:
-        """Return the terms of a sentence; equal ones become one."""
-        different = tuple(dict.fromkeys(terms))
-        return cls(different, Matcher(different, source_language), target_language)
+        """Return the terms of any sentence; equal ones become one."""
+        return cls(tuple(dict.fromkeys(terms)), source_language, target_language)
+
+    @classmethod
+    def in_sentence(cls, text: str, found: Sequence[Found], languages: tuple[str, str]) -> SentenceTerms:
+        """Return the terms that were found in a sentence, in order; languages: source and target."""
+        return cls(tuple(dict.fromkeys(each.term for each in found)), *languages, text, tuple(found))
+
+    @cached_property
+    def _finder(self) -> Matcher:
+        """What finds the terms in another text that the model reads, such as a part of the sentence."""
+        return Matcher(self.terms, self.source_language)
 
     def wanted(self, text: str) -> list[WantedTerm]:
         """Return the terms that are in a text, in its order."""
         found = []
-        for begin, end, term in self.finder.find(text):
+        for begin, end, term in self.found if text and text == self.text else self._finder.find(text):
             if not (term.target or term.forbid):
                 continue  # a source that is left to the model
             head = not any(map(str.isalnum, text[:begin]))
@@ -201,6 +217,13 @@ def with_terms(
             answer = yield from _with_terms(request, outputs, terms, made, judges=judges, form=form)
 
 
+def satisfied(text: str, output: str, terms: SentenceTerms) -> tuple[TermUse, ...] | None:
+    """Return how the terms of a text came into a translation by the model, or None if one is missed."""
+    wanted = terms.wanted(text)
+    check = terms.check(output, wanted)
+    return None if check.missed else _uses(wanted, check, {})
+
+
 class _Made(NamedTuple):
     """How an output was made: the output of the model that it is made of, and how the terms came into it."""
 
@@ -273,13 +296,14 @@ class _Placed(NamedTuple):
     """A term and its place in a translation.
 
     number: of the wanted term
-    span: of the words that it replaces, with the determiner before them
-    determiner: with the blank after it; empty without one
-    forms: other forms of it
+    words: the span of the words that it replaces; span: with the determiner before them
+    determiner: that is written before it, with the blank after it; empty without one
+    forms: other forms of it that may be right
     target: as it is written there
     """
 
     number: int
+    words: Span
     span: Span
     determiner: str
     forms: tuple[str, ...]
@@ -299,17 +323,32 @@ class _Draft(NamedTuple):
     terms: tuple[Span, ...]
 
     @classmethod
-    def of(cls, text: str, placed: Sequence[_Placed], determiners: Sequence[str]) -> _Draft:
-        """Return a translation with terms after these determiners; placed: in order, without overlap."""
+    def of(cls, text: str, placed: Sequence[_Placed]) -> _Draft:
+        """Return a translation with terms in it; placed: in order, without overlap."""
         parts, spans, terms, at, length = list[str](), list[Span](), list[Span](), 0, 0
-        for each, determiner in zip(placed, determiners, strict=True):
-            parts += [text[at : each.span[0]], determiner, each.target]
+        for each in placed:
+            parts += [text[at : each.span[0]], each.determiner, each.target]
             begin = length + each.span[0] - at
-            length = begin + len(determiner) + len(each.target)
+            length = begin + len(each.determiner) + len(each.target)
             spans.append((begin, length))
-            terms.append((begin + len(determiner), length))
+            terms.append((begin + len(each.determiner), length))
             at = each.span[1]
         return cls("".join([*parts, text[at:]]), tuple(spans), tuple(terms))
+
+
+class _Written(NamedTuple):
+    """Terms in their places, and the translation that the model has written with them.
+
+    step: the request for it
+    output: None if there is none, or if it has the replaced words beside the terms
+    scored: what the model thinks of it; None if it cannot tell
+    """
+
+    placed: list[_Placed]
+    draft: _Draft
+    step: TranslateStep
+    output: str | None
+    scored: ScoredTarget | None
 
 
 class _Repair:
@@ -376,74 +415,93 @@ class _Repair:
     def _by_places(self) -> Generator[SentenceRequest, SentenceAnswer, None]:
         """Put the missed terms in their places, at most one round a term.
 
-        A round ends where the rest has become unlikely: it is decoded again, and terms that are missed in it have new
-        places.
+        A round decodes the translation again from the end of its last term. Terms that are missed in the new rest have
+        their places there in the next round.
         """
         text, output, means = self.best.text, self.best.output, dict(self.best.means)
-        found = yield from self._scored(text)
         settled = len(self._request.prefix)  # characters at the begin that stay
         for _ in self.best.check.lacking:
+            found = yield from self._scored(text)
             placed = self._places(text, found, settled) if found is not None else []
-            if not placed:
+            if found is None or not placed:
                 return
-            draft = yield from self._agreeing(text, placed)
-            scored = yield from self._scored(draft.text)
-            if found is None or scored is None:
+            written = yield from self._written(text, found, placed)
+            draft, rest = written.draft, written.output
+            means |= dict.fromkeys((each.number for each in written.placed), pb.TERM_MEANS_REPAIRED)
+            if rest is not None:
+                self._offer(_Candidate(rest, (written.step, rest), self._check(rest), dict(means)))
+            if self.best.check.lacking and self._judges:
+                self._offer(_Candidate(draft.text, output, self._check(draft.text), dict(means)))
+            if not self.best.check.lacking or (rest is None and not self._judges):
                 return
-            means |= dict.fromkeys((each.number for each in placed), pb.TERM_MEANS_REPAIRED)
-            unlikely = next(_drops(found, placed, scored, draft), None) if self._judges else 0
-            if unlikely is None:
-                self._offer(_Candidate(draft.text, output, self._check(draft.text), means))
-                return
-            settled = draft.spans[unlikely][1]
-            step = replace(self._request, prefix=draft.text[:settled], forbidden=self._forbidden)
-            again = yield from self._continued(step, draft, scored)
-            if again is None and not self._judges:
-                return
-            text, found = again or (draft.text, scored)
-            output = (step, text) if again else output
-            self._offer(_Candidate(text, output, self._check(text), dict(means)))
-            if not self.best.check.lacking:
-                return
+            text, output = (draft.text, output) if rest is None else (rest, (written.step, rest))
+            settled = draft.spans[-1][1]
 
-    def _scored(self, text: str) -> Generator[SentenceRequest, SentenceAnswer, ScoredTarget | None]:
-        found = yield from scores(Score(self._request.text, (text,)))
+    def _written(
+        self, text: str, found: ScoredTarget, placed: list[_Placed]
+    ) -> Generator[SentenceRequest, SentenceAnswer, _Written]:
+        """Return terms in their places, and what the model writes after the last of them.
+
+        What is between two terms stays if the first one does not make it unlikely. Otherwise the second one waits for
+        another round.
+        """
+        while True:
+            written = yield from self._continued(text, placed)
+            agreeing = yield from self._agreeing(text, written)
+            if agreeing != placed:
+                written = yield from self._continued(text, agreeing)
+            first = next(_drops(found, written), None) if self._judges else None
+            if first is None:
+                return written
+            placed = written.placed[: first + 1]
+
+    def _continued(self, text: str, placed: list[_Placed]) -> Generator[SentenceRequest, SentenceAnswer, _Written]:
+        """Decode a translation with terms in their places again from the end of the last one."""
+        draft = _Draft.of(text, placed)
+        end = draft.spans[-1][1]
+        ends = self._judges and _WORD.search(draft.text, end) is None  # signs alone stay as they are
+        end = len(draft.text) if ends else end
+        step = replace(self._request, prefix=draft.text[:end], forbidden=self._forbidden)
+        outputs = yield from translations(step)
+        output = next((each for each in outputs if each.startswith(step.prefix)), None)
+        if output is None:
+            return _Written(placed, draft, step, None, None)
+        scored = yield from self._scored(output, attention=False)
+        again = self._judges and (output != draft.text if ends else _is_there_again(text, placed, output[end:]))
+        return _Written(placed, draft, step, None if again else output, scored)
+
+    def _scored(
+        self, text: str, *, attention: bool = True
+    ) -> Generator[SentenceRequest, SentenceAnswer, ScoredTarget | None]:
+        found = yield from scores(Score(self._request.text, (text,), attention))
         return found[0] if found else None
 
-    def _agreeing(self, text: str, placed: Sequence[_Placed]) -> Generator[SentenceRequest, SentenceAnswer, _Draft]:
-        """Return the translation with the terms, each after the form of its determiner that is the likeliest with it.
+    def _agreeing(self, text: str, written: _Written) -> Generator[SentenceRequest, SentenceAnswer, list[_Placed]]:
+        """Return the terms, each after the form of its determiner that is the likeliest with it.
 
         A term that is likely after the determiner that is there keeps it.
         """
-        chosen = [each.determiner for each in placed]
-        draft = _Draft.of(text, placed, chosen)
-        scored = yield from self._scored(draft.text) if any(each.forms for each in placed) else _nothing()
-        for place, each in enumerate(placed):
-            if scored is None or not each.forms or _within(scored, draft.terms[place]) > UNLIKELY:
-                continue
-            choices = [[*chosen[:place], form, *chosen[place + 1 :]] for form in (each.determiner, *each.forms)]
-            drafts = [_Draft.of(text, placed, choice) for choice in choices]
-            judged = yield from scores(Score(self._request.text, tuple(one.text for one in drafts)))
-            if judged:
-                best = max(range(len(drafts)), key=lambda number: sum(judged[number].log_probs))
-                chosen, draft = choices[best], drafts[best]
-        return draft
-
-    def _continued(
-        self, step: TranslateStep, draft: _Draft, scored: ScoredTarget
-    ) -> Generator[SentenceRequest, SentenceAnswer, tuple[str, ScoredTarget] | None]:
-        """Return the translation that the model continues after a term, or None if the draft is as likely."""
-        outputs = yield from translations(step)
-        output = next((each for each in outputs if each.startswith(step.prefix)), None)
-        if output is None or (output == draft.text and self._judges):
-            return None
-        found = yield from self._scored(output)
-        if found is None:
-            return None
-        missed = [len(self._check(each).missed) for each in (output, draft.text)]
-        if self._judges and (missed[0] > missed[1] or (missed[0] == missed[1] and found.score <= scored.score)):
-            return None
-        return output, found
+        placed, draft, _, _, scored = written
+        if scored is None:
+            return placed
+        likeliest = {
+            place: (_within(scored, draft.spans[place]), each)
+            for place, each in enumerate(placed)
+            if each.forms and _within(scored, draft.terms[place]) <= UNLIKELY
+        }
+        others = [
+            (place, each._replace(determiner=form, forms=()))
+            for place, (_, each) in likeliest.items()
+            for form in each.forms
+        ]
+        if not others:
+            return placed
+        drafts = [_Draft.of(text, [*placed[:place], other]) for place, other in others]
+        begins = tuple(each.text[: each.spans[-1][1]] for each in drafts)
+        weighed = yield from weights(Weigh(self._request.text, begins))
+        for (place, other), begun, each in zip(others, weighed, drafts, strict=False):
+            likeliest[place] = max(likeliest[place], (_within(begun, each.spans[place]), other), key=itemgetter(0))
+        return [likeliest[place][1] if place in likeliest else each for place, each in enumerate(placed)]
 
     def _places(self, text: str, scored: ScoredTarget, settled: int) -> list[_Placed]:
         """Return the missed terms that have a place after what is settled, in the order of their places."""
@@ -466,15 +524,9 @@ class _Repair:
         target = _in_place(self._wanted[number], text[:begin], text[begin:end])
         determiner = other_forms(text, begin, language)
         if determiner is None or determiner[0][0] < settled or _overlaps(determiner[0], taken):
-            return _Placed(number, (begin, end), "", (), target)
+            return _Placed(number, (begin, end), (begin, end), "", (), target)
         first = determiner[0][0]
-        return _Placed(number, (first, end), text[first:begin], tuple(determiner[1]), target)
-
-
-def _nothing() -> Generator[SentenceRequest, SentenceAnswer, None]:
-    """Ask for nothing."""
-    return
-    yield
+        return _Placed(number, (begin, end), (first, end), text[first:begin], tuple(determiner[1]), target)
 
 
 def _within(scored: ScoredTarget, span: Span) -> float:
@@ -487,15 +539,28 @@ def _within(scored: ScoredTarget, span: Span) -> float:
     )
 
 
-def _drops(before: ScoredTarget, placed: Sequence[_Placed], after: ScoredTarget, draft: _Draft) -> Iterator[int]:
+def _drops(before: ScoredTarget, written: _Written) -> Iterator[int]:
     """Yield the terms after which the words up to the next one are less likely than they were, by MOST_DROP."""
-    old, new = [each.span for each in placed], draft.spans
-    for place in range(len(placed)):
-        last = place + 1 == len(placed)
-        was = old[place][1], sys.maxsize if last else old[place + 1][0]
-        now = new[place][1], sys.maxsize if last else new[place + 1][0]
-        if _within(before, was) - _within(after, now) > MOST_DROP:
+    if written.scored is None:
+        return
+    old, new = [each.span for each in written.placed], written.draft.spans
+    for place in range(len(old) - 1):
+        was, now = (old[place][1], old[place + 1][0]), (new[place][1], new[place + 1][0])
+        if _within(before, was) - _within(written.scored, now) > MOST_DROP:
             yield place
+
+
+def _is_there_again(text: str, placed: Sequence[_Placed], rest: str) -> bool:
+    """Return whether a new rest of a translation has a word that a term replaced, and the old rest had not.
+
+    A model that does not see the term as the translation of its source may write that once more.
+    """
+    replaced = {word for each in placed for word in _words(text[slice(*each.words)])}
+    return not replaced.isdisjoint(_words(rest) - _words(text[placed[-1].span[1] :]))
+
+
+def _words(text: str) -> set[str]:
+    return set(_WORD.findall(text.casefold()))
 
 
 def _place(text: str, scored: ScoredTarget, source: Span, settled: int, others: Sequence[Span]) -> Span | None:

@@ -26,7 +26,7 @@ class GreedySequence:
 
     max_steps: the number of steps after which it is cut
     progress: state of the rules of the request, if it has any
-    log_probs: log-probability of each token; 0 in the prefix
+    log_probs: log-probability of each token; 0 in the prefix, unless the job asks for those of the prefix
     past: the past to return, if it was saved before the end
     """
 
@@ -41,6 +41,11 @@ class GreedySequence:
     def forced(self) -> int:
         """The number of next tokens that the prefix decides."""
         return max(len(self.job.prefix) - len(self.tokens), 0)
+
+    @property
+    def weighs(self) -> bool:
+        """Whether the prefix decides the next token, whose log-probability is asked for."""
+        return self.job.options.prefix_log_probs and self.forced > 0
 
 
 class GreedyBatch(RunningBatch[GreedySequence]):
@@ -60,7 +65,8 @@ class GreedyBatch(RunningBatch[GreedySequence]):
         if steps > 1:
             return self._several_steps(steps)
         self.steps, count = 1, len(self._sequences)
-        found = self._buffers.step(count, logits=self._with_logits > 0)
+        weighs = any(each.weighs for _, each in self._slots())
+        found = self._buffers.step(count, logits=weighs or self._with_logits > 0)
         tokens, log_probs = found.candidate_ids[:, 0].tolist(), found.candidate_log_probs[:, 0].tolist()
         results: list[JobResult] = []
         for slot, sequence in self._slots():
@@ -71,6 +77,8 @@ class GreedyBatch(RunningBatch[GreedySequence]):
             try:
                 if sequence.forced:
                     token = sequence.job.prefix[len(sequence.tokens)]
+                    if sequence.weighs:
+                        chosen = self._log_prob(found, slot, token)
                 elif sequence.job.options.needs_logits:
                     token, chosen = self._next_token(sequence, slot, found)
                     if chosen == -math.inf:  # there is no such alternative
@@ -91,6 +99,8 @@ class GreedyBatch(RunningBatch[GreedySequence]):
         longest, steps = 0, self._greedy_buffers.most_steps
         for each in self._sequences:
             assert each is not None, "no slot is free"
+            if each.weighs:
+                return 1
             if each.job.options.needs_logits or (each.forced and self._saves_prefix(each.job)):
                 steps = min(steps, each.forced)
             longest = max(longest, len(each.tokens))
@@ -139,7 +149,8 @@ class GreedyBatch(RunningBatch[GreedySequence]):
         for token, chosen in zip(tokens, log_probs, strict=True):
             if chosen != chosen:  # NaN
                 return [self._fail(slot)]
-            sequence.log_probs.append(0.0 if len(own) < len(job.prefix) else chosen)
+            has_none = len(own) < len(job.prefix) and not sequence.weighs
+            sequence.log_probs.append(0.0 if has_none else chosen)
             own.append(token)
             last = token == EOS or len(own) == sequence.max_steps
             if not last and job.options.cut_loops and len(own) % LOOP_CHECK == 0:
@@ -175,6 +186,13 @@ class GreedyBatch(RunningBatch[GreedySequence]):
         steps = max_steps(job, self._capacity)
         return GreedySequence(job, steps, progress, list(known), [0.0] * len(known), past)
 
+    def _log_prob(self, found: Found, slot: int, token: int) -> float:
+        """Return the log-probability of a token that the prefix decides."""
+        assert found.logits is not None
+        return log_prob(
+            found.logits[slot], token, Candidates(found.candidate_ids[slot], found.candidate_log_probs[slot])
+        )
+
     def _next_token(self, sequence: GreedySequence, slot: int, found: Found) -> tuple[int, float]:
         """Return the next token after the prefix, which is sampled or restricted, and its log-probability."""
         prefix, options, step = sequence.job.prefix, sequence.job.options, len(sequence.tokens)
@@ -202,7 +220,7 @@ class GreedyBatch(RunningBatch[GreedySequence]):
         past = sequence.past
         if job.options.keep_past and not self._saves_prefix(job):
             past = self._save(slot, sequence)
-        total = sum(log_probs)
+        total = sum(log_probs[len(job.prefix) :])
         found = make_hypothesis(job, tokens, log_probs, total, sequence.progress, finished=finished, past=past)
         self._release(slot)
         return job, (found,)

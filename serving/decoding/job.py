@@ -71,6 +71,7 @@ class Options:
     cut_loops: bool = False  # whether a repeating greedy translation ends; requires no sampling and no rules
     patience: float = 1.0  # see `ended_hypotheses`
     alternative: Alternative | None = None  # the token after the prefix; requires rules and no sampling
+    prefix_log_probs: bool = False  # whether a greedy translation has those of its prefix; requires no shortlist
     keep_past: bool = False  # whether a greedy translation has its past, see Hypothesis
 
     @property
@@ -104,7 +105,8 @@ class Hypothesis:
     """A translation in tokens.
 
     tokens: without begin and end token, the prefix first
-    log_probs: log-probability of each token, 0 in the prefix, and if finished of the end token
+    log_probs: log-probability of each token, and if finished of the end token; 0 in the prefix, unless its job asks for
+        those of the prefix
     score: sum of log_probs / generated length ** length_penalty
     finished: whether the model ended it; False if it reached its maximum length
     missing: number of missing forced words

@@ -301,8 +301,11 @@ async def read_source(
     if marked_up and text.count("<") > MOST_TAGS:
         raise TextTooLong(field, f"{field} has more than {MOST_TAGS} tags or signs <; send it in several texts")
     size.add_written(text, marked_up=marked_up)
-    if not marked_up and not options.keep and is_simple(text) and not (terms and terms.find(text)):
-        return ReadText(text, is_simple=True)
+    if not marked_up and not options.keep and is_simple(text):
+        planned = terms.find(text) if terms else ()
+        if not any(each.is_kept for each in planned):
+            size.add_terms(len(planned))
+            return ReadText(text, is_simple=True, terms=planned)
     if len(text) <= LONG:
         return _read(text, field, options, size, terms)
     return await asyncio.to_thread(_read, text, field, options, size, terms)
@@ -533,7 +536,7 @@ class Planner:
             if before := source.text[segments[-1][1] if segments else 0 : segment[0]]:
                 begin += len(normalised_separator(before, first=not segments))
             planned += own_terms
-            sentence_terms = terms.of_sentence(own_terms)
+            sentence_terms = terms.of_sentence(own_terms, sentence, segment[0])
             if sentence_terms is not None:  # the sentence may be decoded again
                 size.add_sentence(sum(len(part.source_ids) for part in own))
             parts += [part.of_sentence(len(segments), begin, sentence_terms) for part in own]

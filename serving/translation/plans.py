@@ -261,6 +261,8 @@ class TextPlan:
 
     def prefix_text(self, tokenizer: Tokenizer) -> str:
         """Return the normalised target prefix."""
+        if not self.prefix:
+            return ""
         return tokenizer.decode(self.prefix).strip() if self.begin is None else self.begin.text
 
     def parts_of_sentences(self) -> list[list[int]]:

@@ -1,26 +1,38 @@
-"""What the model thinks of translations of a sentence: each pair is scored once, and remembered while it is made."""
+"""What the model thinks of translations of a sentence. Each pair is scored once, and remembered while it is made.
+
+A translation that the search has written needs no run of the scorer: its hypothesis has the log-probabilities, and the
+attention if that was asked for.
+"""
 
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
+from itertools import accumulate, pairwise
 from typing import NamedTuple
+
+import numpy as np
 
 from lingon.bundle.manifest import Limits
 from lingon.errors import InvalidRequest, TextTooLong
 from lingon.segments.boundaries import Span
+from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.runtime.runner import Scored
 from lingon.serving.translation.engine_client import EngineClient, PendingJob
 from lingon.serving.translation.plans import SHORTEN, most_characters, parts_of
-from lingon.serving.translation.replies import encoded_target, source_spans
+from lingon.serving.translation.replies import encoded_target, generated_spans, source_spans
 from lingon.text import Tokenizer
 
 
 class ScoredPair(NamedTuple):
-    """A pair with its scores; sources, targets: the spans of its tokens, without the end tokens."""
+    """A pair with its scores; sources, targets: the spans of its tokens, without the end tokens.
+
+    hypothesis: of the search that has written the translation, if one has
+    """
 
     found: Scored
     sources: Sequence[Span]
     targets: Sequence[Span]
+    hypothesis: Hypothesis | None = None
 
 
 class _Source(NamedTuple):
@@ -42,22 +54,55 @@ class PairScorer:
         self._client, self._tokenizer, self._limits, self._submit = client, tokenizer, limits, submit
         self._sources: dict[str, _Source] = {}
         self._pairs: dict[tuple[str, str], ScoredPair] = {}
+        self._written: dict[tuple[str, str], tuple[tuple[int, ...], Hypothesis]] = {}
 
-    async def score(self, source: str, targets: Sequence[str]) -> list[ScoredPair]:
-        """Return the scores of translations of a normalised text, or none if the model cannot read one of the texts."""
+    def remember(self, source: str, source_ids: tuple[int, ...], target: str, found: Hypothesis) -> None:
+        """Take the scores of a translation from the hypothesis that the search has written.
+
+        source: the normalised text; source_ids: its tokens, with the end token and those of the languages
+        target: the text of its tokens; found: with log-probabilities of all its tokens, those of a prefix too
+        """
+        self._written.setdefault((source, target), (source_ids, found))
+
+    async def score(self, source: str, targets: Sequence[str], *, attention: bool = True) -> list[ScoredPair]:
+        """Return the scores of translations of a normalised text, or none if the model cannot read one of the texts.
+
+        attention: whether it is needed; without it, the attention of a pair may be empty
+        """
         jobs: dict[str, tuple[PendingJob[Scored], Sequence[Span]]] = {}
         try:
-            read = self._read(source)
             for target in targets:
-                if (source, target) not in self._pairs and target not in jobs:
+                if not (self._is_known(source, target, attention=attention) or target in jobs):
                     ids, spans = self._target(target)
-                    jobs[target] = self._client.score(read.ids, ids, follow_up=True), spans
+                    jobs[target] = self._client.score(self._read(source).ids, ids, follow_up=True), spans
         except InvalidRequest:
             return []
-        await self._submit([job for job, _ in jobs.values()])
+        if jobs:
+            await self._submit([job for job, _ in jobs.values()])
         for target, (job, spans) in jobs.items():
-            self._pairs[source, target] = ScoredPair(await job.answer(), read.spans, spans)
+            self._pairs[source, target] = ScoredPair(await job.answer(), self._read(source).spans, spans)
         return [self._pairs[source, target] for target in targets]
+
+    def _is_known(self, source: str, target: str, *, attention: bool) -> bool:
+        """Return whether the scores of a pair are there; a hypothesis becomes scores."""
+        pair = self._pairs.get((source, target))
+        if pair is None and (source, target) in self._written:
+            pair = self._pairs[source, target] = self._scored(source, *self._written[source, target])
+        return pair is not None and (pair.found.attention.size > 0 or not attention)
+
+    def _scored(self, source: str, source_ids: tuple[int, ...], found: Hypothesis) -> ScoredPair:
+        """Return the scores of a translation that the search has written."""
+        known = self._sources.get(source)
+        if known is None:
+            spans = _own_source_spans(self._tokenizer, source_ids, source)
+            known = self._sources[source] = _Source(source_ids, spans)
+        log_probs = np.array(found.log_probs, np.float32)
+        return ScoredPair(
+            Scored(log_probs, np.zeros((0, 0), np.float32)),
+            known.spans,
+            own_spans(self._tokenizer, found.tokens),
+            found,
+        )
 
     def _read(self, source: str) -> _Source:
         """Return the tokens of a source. Raises InvalidRequest for one that the model does not read whole."""
@@ -75,3 +120,33 @@ class PairScorer:
         if len(ids) > most or not spans:
             raise TextTooLong("target", f"target has {len(target)} characters, at most {most} tokens are allowed")
         return ids, spans
+
+
+def own_spans(tokenizer: Tokenizer, tokens: Sequence[int]) -> Sequence[Span]:
+    """Return the spans of generated tokens in their text, see `generated_spans`, which takes ten times as long."""
+    if tokenizer.moses is not None:
+        return generated_spans(tokenizer, tokens)
+    surfaces = [tokenizer.piece_text(token) for token in tokens]
+    return _spans_of(surfaces) if all(surfaces) else generated_spans(tokenizer, tokens)
+
+
+def _own_source_spans(tokenizer: Tokenizer, source_ids: Sequence[int], text: str) -> Sequence[Span]:
+    """Return the spans of the tokens of a source, see `source_spans`, which takes ten times as long."""
+    surfaces = [piece.replace("\u2581", " ") for piece in tokenizer.source_pieces(tokenizer.unframed(source_ids))]
+    if "".join(surfaces).removeprefix(" ") != text:  # normalised by the tokenizer, or spelled in bytes
+        return source_spans(tokenizer, text)
+    return _spans_of(surfaces)
+
+
+def _spans_of(surfaces: Sequence[str]) -> list[Span]:
+    """Return the span of each piece in the text without the blank at its begin; a blank before a word is not in it.
+
+    surfaces: the text of each piece, not empty
+    """
+    skipped = surfaces[0].startswith(" ") if surfaces else False
+    ends = accumulate(map(len, surfaces), initial=-int(skipped))
+    spans = []
+    for surface, (begin, end) in zip(surfaces, pairwise(ends), strict=True):
+        blank = surface[0] == " " and len(surface) > 1
+        spans.append((max(begin + blank, 0), end))
+    return spans

@@ -31,12 +31,13 @@ from lingon.segments.sentence import (
     SentenceRequest,
     SentenceSteps,
     TranslateStep,
+    Weigh,
     kept_spans,
     translations,
 )
 from lingon.segments.steps import translate_sentence
 from lingon.segments.term_steps import with_terms
-from lingon.serving.decoding.job import Hypotheses, Hypothesis, Options
+from lingon.serving.decoding.job import DecodeJob, Hypotheses, Hypothesis, Options
 from lingon.serving.decoding.rules import RequestRules, Vocabulary
 from lingon.serving.guard import DEGENERATE, Guard, Judgement
 from lingon.serving.observability.tracing import current
@@ -46,7 +47,7 @@ from lingon.serving.translation.engine_client import EngineClient, PendingJob
 from lingon.serving.translation.options import ResolvedOptions
 from lingon.serving.translation.plans import Begin, Lexicon, Part, parts_of, text_of
 from lingon.serving.translation.replies import PartHypothesis, linked_tokens
-from lingon.serving.translation.scored_pairs import PairScorer, ScoredPair
+from lingon.serving.translation.scored_pairs import PairScorer, ScoredPair, own_spans
 from lingon.terms.annotation import AnnotationForm
 from lingon.text import Tokenizer, normalise
 
@@ -178,6 +179,8 @@ def translate_whole(text: str, prefix: str = "") -> SentenceSteps:
 
 
 _GIVEN = Hypothesis((), (), 0.0, finished=True)
+WEIGHING = Options(max_output_tokens=1, prefix_log_probs=True)
+"""Of a search that is made for the log-probabilities of its prefix."""
 
 
 class SentenceTask:
@@ -197,7 +200,7 @@ class SentenceTask:
         *,
         tagged: bool = False,
         follow_up: bool = False,
-        found: Hypotheses | None = None,
+        found: Sequence[PartHypothesis] | None = None,
         prefix: str = "",
     ) -> None:
         """tagged: whether tags are placed in the sentence; follow_up: value for its first jobs, see DecodeJob.
@@ -247,13 +250,15 @@ class SentenceTask:
         request, jobs = self._first, self.pending
         while request is not None:
             if isinstance(request, TranslateStep):
-                found = [self._found] if self._found is not None else [await job.answer() for job in jobs]
-                texts = await self._translations(request, jobs, found)
                 if self._found is not None:
-                    self._given, self._found = texts, None
+                    texts, self._found = self._given_translations(request, self._found), None
+                else:
+                    texts = await self._translations(request, jobs, [await job.answer() for job in jobs])
                 request = self._advance(texts)
             elif isinstance(request, Score):
                 request = self._advance(await self._scored_targets(request))
+            elif isinstance(request, Weigh):
+                request = self._advance(await self._weighed(request))
             else:
                 request = self._advance(await self._links(request))
             if isinstance(request, TranslateStep):
@@ -283,6 +288,8 @@ class SentenceTask:
             return ()
         self._parts = max(self._parts, len(parts))
         prefix = self._prefix(request)
+        if self._part.terms is not None and not self._options.restricts and self._is_spelled_badly(request, prefix):
+            return ()  # the model goes on worse than it did without this prefix
         jobs = []
         for index, part in enumerate(parts):
             begin = prefix if index == 0 else ()
@@ -296,11 +303,18 @@ class SentenceTask:
                 options = replace(options, rules=rules.of_part(self._place.part), shortlist=False, cut_loops=False)
             if request.annotated:  # whose shortlist has translations of the source alone
                 options = replace(options, shortlist=False)
+            if begin and self._is_judged and options.beam_size == 1 and not options.needs_logits:
+                options = replace(options, prefix_log_probs=True, shortlist=False)
             if request.forced and options.sampling is None:  # a greedy search writes them at the end
                 options = replace(options, beam_size=max(options.beam_size, self._model.guarding.attempt.beam_size))
             options = replace(options, num_hypotheses=max(options.beam_size, options.num_hypotheses))
             jobs.append(self._client.decode(part.source_ids, options, begin, follow_up=follow_up))
         return jobs
+
+    @property
+    def _is_judged(self) -> bool:
+        """Whether the text layer asks what the model thinks of its translations: see `Score`."""
+        return self._part.terms is not None or self._part.earlier is not None
 
     def _read_parts(self, request: TranslateStep) -> list[Part]:
         """Return the parts in which the model reads a text. Raises InvalidRequest if it cannot.
@@ -330,6 +344,14 @@ class SentenceTask:
     def _prefix(self, request: TranslateStep) -> tuple[int, ...]:
         return tuple(self._tokenizer.encode_target(normalise(request.prefix))) if request.prefix else ()
 
+    def _begin(self, request: TranslateStep) -> Begin | None:
+        """Return the begin of the translations, if the tokens of the prefix spell another text."""
+        return Begin.of(normalise(request.prefix), self._prefix(request), self._tokenizer) if request.prefix else None
+
+    def _is_spelled_badly(self, request: TranslateStep, prefix: Sequence[int]) -> bool:
+        """Return whether the tokens of a prefix spell another text, or spell rare characters in bytes."""
+        return self._begin(request) is not None or not all(map(self._tokenizer.piece_text, prefix))
+
     async def _submit(self, jobs: Sequence[PendingJob[Hypotheses] | PendingJob[Scored]]) -> None:
         with current().trace_jobs((self._place.text, each.job, each.outcome) for each in jobs):
             await self._client.submit_when_possible(jobs)
@@ -342,7 +364,7 @@ class SentenceTask:
             if not self._scores:
                 self._log_probs = tuple(value for one in whole[0] for value in one.log_probs)
             self._scores.append(sum(one.score for one in whole[0]))
-        begin = Begin.of(normalise(request.prefix), self._prefix(request), self._tokenizer) if request.prefix else None
+        begin = self._begin(request)
         texts = []
         for first, *others in whole:
             later = (text_of(self._tokenizer, one.tokens) for one in others)
@@ -350,7 +372,39 @@ class SentenceTask:
         for text, parts in zip(texts, whole, strict=True):
             ended = all(one.finished for one in parts)
             self._ended[request, text] = self._ended.get((request, text), False) or ended
+        if self._is_judged and len(jobs) == 1 and begin is None and not request.annotated:
+            prefix = await self._prefix_log_probs(jobs[0], found[0])
+            for text, one in zip(texts, found[0], strict=True):
+                whole_one = replace(one, log_probs=(*prefix, *one.log_probs[len(prefix) :]))
+                self._scorer.remember(request.text, jobs[0].job.source_ids, text, whole_one)
         return texts
+
+    def _given_translations(self, request: TranslateStep, found: Sequence[PartHypothesis]) -> Sequence[str]:
+        """Return the translations of the whole part that were given."""
+        self._given = [each.text for each in found]
+        self._log_probs = found[0].hypothesis.log_probs
+        self._scores.append(found[0].hypothesis.score)
+        for each in found:
+            self._ended[request, each.text] = each.hypothesis.finished
+            if not request.prefix:
+                self._scorer.remember(request.text, self._part.source_ids, each.text, each.hypothesis)
+        return self._given
+
+    async def _prefix_log_probs(self, pending: PendingJob[Hypotheses], found: Hypotheses) -> Sequence[float]:
+        """Return the log-probability of each token of the prefix of a job.
+
+        The hypotheses of a beam search have none, because it computes several tokens of a prefix in one step: a short
+        greedy search is made for them.
+        """
+        job = pending.job
+        assert isinstance(job, DecodeJob)
+        if not (job.shown_prefix and found):
+            return ()
+        if job.options.prefix_log_probs:
+            return found[0].log_probs[: len(job.shown_prefix)]
+        weighing = self._client.decode(job.source_ids, WEIGHING, job.shown_prefix, follow_up=True)
+        await self._submit([weighing])
+        return (await weighing.answer())[0].log_probs[: len(job.shown_prefix)]
 
     async def _ranked(self, jobs: Jobs, found: Sequence[Hypotheses]) -> Sequence[Hypotheses]:
         """Return the hypotheses of some jobs with the coverage penalty in their scores, best first."""
@@ -375,13 +429,13 @@ class SentenceTask:
         linked = linked_tokens(pair.found.attention, pair.sources, pair.targets)
         return [(pair.sources[source], pair.targets[target]) for source, target in linked]
 
-    async def _scored(self, source: str, target: str) -> ScoredPair | None:
-        found = await self._scorer.score(normalise(source), (normalise(target),))
+    async def _scored(self, source: str, target: str, *, attention: bool = True) -> ScoredPair | None:
+        found = await self._scorer.score(normalise(source), (normalise(target),), attention=attention)
         return found[0] if found else None
 
     async def _scored_targets(self, request: Score) -> Sequence[ScoredTarget]:
         """Return what the model thinks of translations, or nothing if one is longer than it may be."""
-        pairs = await self._scorer.score(request.source, request.targets)
+        pairs = await self._scorer.score(request.source, request.targets, attention=request.attention)
         if any(len(pair.targets) > self._options.max_output_tokens for pair in pairs):
             return []
         return [
@@ -390,9 +444,26 @@ class SentenceTask:
                 targets,
                 found.log_probs[: len(targets)].tolist(),
                 sources,
-                found.attention[: len(targets)].tolist() if self._aligns else None,
+                found.attention[: len(targets)].tolist() if self._aligns and request.attention else None,
             )
-            for found, sources, targets in pairs
+            for found, sources, targets, _ in pairs
+        ]
+
+    async def _weighed(self, request: Weigh) -> Sequence[ScoredTarget]:
+        """Return what the model thinks of begins of translations, or nothing if it cannot read a text or write one."""
+        prefixes = [tuple(self._tokenizer.encode_target(normalise(each))) for each in request.begins]
+        source_ids = tuple(self._tokenizer.encode_source(request.source))
+        longest = self._limits.max_output(len(source_ids))
+        fits = len(source_ids) <= self._limits.max_source_tokens and max(map(len, prefixes)) < longest
+        if not fits or any(Begin.of(*each, self._tokenizer) for each in zip(request.begins, prefixes, strict=True)):
+            return []
+        jobs = [self._client.decode(source_ids, WEIGHING, prefix, follow_up=True) for prefix in prefixes]
+        await self._submit(jobs)
+        return [
+            ScoredTarget(
+                0.0, own_spans(self._tokenizer, prefix), (await job.answer())[0].log_probs[: len(prefix)], (), None
+            )
+            for prefix, job in zip(prefixes, jobs, strict=True)
         ]
 
     def _score(self, scored: Scored) -> float:
@@ -408,13 +479,22 @@ class SentenceTask:
         text = self._restored.text.strip()
         if text in self._given:
             return PartHypothesis(_GIVEN, text, terms=self._restored.terms)
-        tokens = tuple(self._tokenizer.encode_target(text))
-        pair = await self._scored(self._part.read_text, text)
-        log_probs = tuple(pair.found.log_probs.tolist()) if pair is not None else (0.0,) * (len(tokens) + 1)
+        pair = await self._scored(self._part.read_text, text, attention=False)
         score = self._score(pair.found) if pair is not None else self._scores[0]
-        finished = all(self._ended[output] for output in self._restored.outputs)
-        found = Hypothesis(tokens, log_probs, score, finished=finished)
-        return PartHypothesis(found, text, read_log_probs=self._log_probs, terms=self._restored.terms, is_encoded=True)
+        if pair is not None and pair.hypothesis is not None:
+            found = replace(pair.hypothesis, score=score)
+        else:
+            tokens = tuple(self._tokenizer.encode_target(text))
+            log_probs = tuple(pair.found.log_probs.tolist()) if pair is not None else (0.0,) * (len(tokens) + 1)
+            finished = all(self._ended[output] for output in self._restored.outputs)
+            found = Hypothesis(tokens, log_probs, score, finished=finished)
+        return PartHypothesis(
+            found,
+            text,
+            read_log_probs=self._log_probs,
+            terms=self._restored.terms,
+            is_encoded=pair is None or pair.hypothesis is None,
+        )
 
     async def _hypothesis(self) -> PartHypothesis:
         text, options = self._restored.text.strip(), self._options

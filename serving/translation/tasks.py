@@ -12,6 +12,7 @@ from typing import Any, Protocol, TypeVar
 from lingon.errors import Degenerate, EngineFault, Expired, RequestError
 from lingon.segments.sentence import Means
 from lingon.segments.stand_ins import lacks_figures
+from lingon.segments.term_steps import satisfied
 from lingon.serving.decoding.job import DecodeJob, Hypotheses, Hypothesis, PrefixBias
 from lingon.serving.event_loop import TimeSlice
 from lingon.serving.observability.tracing import current
@@ -319,13 +320,17 @@ class TextTask:
         own = [self._with_text(index, one) for one in found]
         if not own:
             return own
+        if part.earlier is None and part.terms is not None:
+            uses = satisfied(part.read_text, own[0].text, part.terms)
+            if uses is not None:
+                return [replace(own[0], terms=uses), *own[1:]]
         task = SentenceTask(
             part,
             PartPosition(self.index, index, self._stream(index, sample)),
             self._client,
             self._options,
             self._model,
-            found=found,
+            found=own,
             prefix="" if index else self._plan.prefix_text(self._tokenizer),
         )
         try:

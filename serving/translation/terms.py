@@ -19,7 +19,7 @@ from lingon.segments.kept_forms import Kind, ProtectedSpan
 from lingon.segments.term_steps import SentenceTerms, WantedTerm
 from lingon.serving.translation.memories import MemorySources, NoMemorySources
 from lingon.serving.translation.options import Format, ResolvedOptions
-from lingon.terms.matcher import Matcher
+from lingon.terms.matcher import Found, Matcher
 from lingon.terms.term import Term, TermError, check_terms
 from lingon.terms.term_list import MOST_IN_REQUEST
 from lingon.text import printable
@@ -125,10 +125,13 @@ class RequestTerms:
         inside = [span for span in kept if span.kind in WITHIN]
         return [each for each in found if all(_is_apart(each, first, span) for span in inside)] if inside else found
 
-    def of_sentence(self, planned: Sequence[PlannedTerm]) -> SentenceTerms | None:
-        """Return the terms of a sentence that the text layer does not keep, or None if there are none."""
-        terms = [each.term for each in planned if not each.is_kept] if planned else ()
-        return SentenceTerms.of(terms, *self.languages) if terms else None
+    def of_sentence(self, planned: Sequence[PlannedTerm], sentence: str, begin: int) -> SentenceTerms | None:
+        """Return the terms of a sentence that the text layer does not keep, or None if there are none.
+
+        sentence: with the planned terms; begin: its position in the text that they count in
+        """
+        found = [Found(*each.span_after(begin), each.term) for each in planned if not each.is_kept] if planned else ()
+        return SentenceTerms.in_sentence(sentence, found, self.languages) if found else None
 
 
 WITHIN = frozenset({Kind.NUMBER, Kind.FIGURE, Kind.EMOJI, Kind.LINE, Kind.CODE})

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -164,3 +165,21 @@ def test_a_beam_of_a_prefix_leaves_surplus_rows_within_the_capacity() -> None:
             expected = [answers(harness, [each]) for each in wanted]
         with running_engine(runner) as harness:
             assert [answers(harness, [each]) for each in wanted] == expected
+
+
+@precisions
+def test_the_log_probs_of_a_prefix_are_those_of_the_translation_that_it_is_from(precision: str) -> None:
+    runner, sources = random_runner(precision=precision), random_sources(8, longest=16)
+    free = [{"source": each, "options": options_for(runner, each)} for each in sources]
+    with running_engine(runner, max_rows=10) as harness:
+        expected = [found for (found,) in answers(harness, free)]
+        options = [replace(each["options"], prefix_log_probs=True) for each in free]
+        begun = [
+            {"source": source, "options": chosen, "prefix": found.tokens[:4]}
+            for source, chosen, found in zip(sources, options, expected, strict=True)
+        ]
+        for found, (again,) in zip(expected, answers(harness, [*begun, *free]), strict=False):
+            shared = len(found.log_probs)
+            assert again.log_probs[:shared] == found.log_probs
+            assert again.score == pytest.approx(sum(again.log_probs[len(found.tokens[:4]) :]))
+    assert all(value < 0 for found in expected for value in found.log_probs)

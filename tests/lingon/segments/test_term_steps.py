@@ -15,6 +15,7 @@ from lingon.segments.sentence import (
     SentenceSteps,
     TermUse,
     TranslateStep,
+    Weigh,
 )
 from lingon.segments.steps import translate_sentence
 from lingon.segments.term_steps import SentenceTerms, with_terms
@@ -42,13 +43,13 @@ class Model:
     """A model that translates word for word.
 
     free: its translation of a text without a prefix
-    goes_on: what it writes after a prefix
+    goes_on: a translation that begins with a prefix; default: the free one goes on after as many words
     log_prob: of a word after the words before it
     shift: words at the begin of a translation that are aligned to the first one of the source
     """
 
     free: Callable[[str], str] = word_for_word
-    goes_on: Callable[[str, str], str] = lambda text, prefix: f"{prefix} weiter."
+    goes_on: Callable[[str, str], str] | None = None
     constrained: Callable[[TranslateStep], Sequence[str]] = lambda step: ()
     log_prob: Callable[[str, str], float] = lambda before, word: -1.0
     aligned: bool = True
@@ -69,13 +70,20 @@ class Model:
     def _answer(self, request: object) -> object:
         match request:
             case TranslateStep(text, prefix, (), ()):
-                return [self.goes_on(text, prefix) if prefix else self.free(text)]
+                return [self._continued(text, prefix) if prefix else self.free(text)]
             case TranslateStep():
                 return list(self.constrained(request))
             case Score(source, targets):
                 return [self._scored(source, target) for target in targets]
+            case Weigh(source, begins):
+                return [self._scored(source, begin) for begin in begins]
         assert isinstance(request, Align)
         return []
+
+    def _continued(self, text: str, prefix: str) -> str:
+        if self.goes_on is not None:
+            return self.goes_on(text, prefix)
+        return " ".join([prefix, *self.free(text).split()[len(prefix.split()) :]])
 
     def _scored(self, source: str, target: str) -> ScoredTarget:
         sources, spans = ([found.span() for found in re.finditer(r"\w+|[^\w\s]", text)] for text in (source, target))
@@ -109,32 +117,34 @@ def test_a_variant_satisfies_a_term() -> None:
     assert (found.text, found.terms) == ("Das Haus ist groß.", (TermUse(0, FREE),))
 
 
-def test_a_missed_term_takes_the_place_of_the_aligned_word_and_likely_words_beside_it_stay() -> None:
-    model = Model()
-    found = translated(model, "The house is big.", Term("house", "Gebäude"))
-    assert found.text == "Das Gebäude ist groß."
-    assert found.terms == (TermUse(0, REPAIRED),)
-    assert steps_of(model) == [TranslateStep("The house is big.")]
-    assert found.outputs == ((TranslateStep("The house is big."), "Das Haus ist groß."),)
-
-
-def test_the_rest_is_decoded_again_if_the_term_makes_it_unlikely_and_the_new_rest_is_likelier() -> None:
-    model = Model(
-        goes_on=lambda text, prefix: f"{prefix} sind groß.",
-        log_prob=lambda before, word: -9.0 if before.endswith("Bauten") and word == "ist" else -1.0,
-    )
+def test_a_missed_term_takes_the_place_of_the_aligned_word_and_the_model_goes_on_after_it() -> None:
+    model = Model(goes_on=lambda text, prefix: f"{prefix} sind groß.")
     found = translated(model, "The house is big.", Term("house", "Bauten"))
     step = TranslateStep("The house is big.", "Das Bauten")
     assert found.text == "Das Bauten sind groß."
+    assert found.terms == (TermUse(0, REPAIRED),)
+    assert steps_of(model) == [TranslateStep("The house is big."), step]
     assert found.outputs == ((step, "Das Bauten sind groß."),)
 
 
-def test_a_rest_that_is_decoded_again_and_no_likelier_is_not_taken() -> None:
-    unlikely = {"ist": -9.0, "weiter": -30.0}
-    model = Model(log_prob=lambda before, word: unlikely.get(word, -1.0) if before.endswith("Bauten") else -1.0)
-    found = translated(model, "The house is big.", Term("house", "Bauten"))
-    assert found.text == "Das Bauten ist groß."
-    assert len(steps_of(model)) == 2
+def test_a_new_rest_that_has_the_replaced_word_again_is_not_taken() -> None:
+    model = Model(goes_on=lambda text, prefix: f"{prefix} vom Haus ist groß.")
+    assert translated(model, "The house is big.", Term("house", "Bauten")).text == "Das Bauten ist groß."
+
+
+def test_signs_after_the_last_term_stay() -> None:
+    model = Model(free=lambda text: "Groß ist das Haus!", goes_on=lambda text, prefix: f"{prefix} Und mehr.")
+    found = translated(model, "Is big the house!", Term("house", "Gebäude"))
+    assert found.text == "Groß ist das Gebäude!"
+
+
+def test_a_term_that_makes_the_words_before_the_next_one_unlikely_has_them_decoded_again() -> None:
+    model = Model(
+        goes_on=lambda text, prefix: f"{prefix} samt dem Hund." if prefix.endswith("Bauten") else f"{prefix}.",
+        log_prob=lambda before, word: -9.0 if before.endswith("Bauten") and word == "und" else -1.0,
+    )
+    found = translated(model, "The house and the dog.", Term("house", "Bauten"), Term("dog", "Köter"))
+    assert found.text == "Das Bauten samt dem Köter."
 
 
 def test_the_likeliest_form_of_the_determiner_is_taken() -> None:
@@ -145,8 +155,7 @@ def test_the_likeliest_form_of_the_determiner_is_taken() -> None:
 def test_a_likely_term_keeps_the_determiner_before_it_and_no_other_is_asked_for() -> None:
     model = Model()
     assert translated(model, "The house is big.", Term("house", "Kammer")).text == "Das Kammer ist groß."
-    asked = {target for each in model.asked if isinstance(each, Score) for target in each.targets}
-    assert asked == {"Das Haus ist groß.", "Das Kammer ist groß."}
+    assert not any(isinstance(each, Weigh) for each in model.asked)
 
 
 def test_a_determiner_that_is_a_term_has_no_other_form() -> None:
@@ -268,7 +277,7 @@ def test_a_target_prefix_stays() -> None:
 
 
 def test_where_only_the_search_may_write_every_term_is_decoded_again() -> None:
-    model = Model()
+    model = Model(goes_on=lambda text, prefix: f"{prefix} weiter.")
     found = translated(model, "The house is big.", Term("house", "Gebäude"), judges=False)
     assert found.text == "Das Gebäude weiter."
     assert found.outputs == ((TranslateStep("The house is big.", "Das Gebäude"), found.text),)
