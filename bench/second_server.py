@@ -31,7 +31,7 @@ SLOW = 30.0  # seconds that a slow answer takes
 LONG = 20  # times that a long answer has the translation
 LOOP = 12  # times that a looping answer has its first words
 MOST_BODY = 2**20  # bytes of a request
-HUGE = 2**26  # bytes of an answer without an end
+HUGE = 2**22  # bytes of an answer that is too large
 REFUSAL = "I'm sorry, but I can't help with that request."
 NAME = "stand-in"
 """The name of its model."""
@@ -46,7 +46,7 @@ class Fault(StrEnum):
     ERROR = "error"  # status 500
     REDIRECT = "redirect"  # to another host
     MALFORMED = "malformed"  # JSON that ends too soon
-    HUGE = "huge"  # 64 MiB
+    HUGE = "huge"  # 4 MiB
     EMPTY = "empty"
     REFUSAL = "refusal"  # a sentence that declines
     BARE = "bare"  # the translation without the JSON object that was asked for

@@ -300,7 +300,9 @@ class SecondOptions(OptionGroup):
             show_default="no text leaves this machine",
         ),
     ] = None
-    second_model: Annotated[str | None, typer.Option(metavar="NAME", help="Name of the model there.")] = None
+    second_model: Annotated[
+        str | None, typer.Option(metavar="NAME", help="Name of the model there.", show_default="needed with --second")
+    ] = None
     second_key: Annotated[
         Path | None, typer.Option(metavar="FILE", help="File with the key of the API.", show_default="no key is sent")
     ] = None
@@ -310,6 +312,7 @@ class SecondOptions(OptionGroup):
             metavar=PAIR,
             help="Source and target file of text such as the server gets, one sentence a line, with translations by "
             "people; neither model may have learned from it.",
+            show_default="needed with --second",
         ),
     ] = None
     second_share: Annotated[
@@ -326,6 +329,7 @@ class SecondOptions(OptionGroup):
             metavar="FOLDER",
             help="Folder for figures, picture and answers. A run that ended before its time goes on with the answers "
             "there.",
+            show_default="needed with --second",
         ),
     ] = None
 
@@ -338,7 +342,8 @@ def calibrate(
         TextFiles,
         typer.Option(
             metavar=PAIR,
-            help="Source and target file of the training text; 1,000 pairs or more. Needed without --second.",
+            help="Source and target file of the training text; 1,000 pairs or more.",
+            show_default="needed without --second",
         ),
     ] = None,
     valid_data: Annotated[

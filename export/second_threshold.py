@@ -196,13 +196,17 @@ class Measured:
         return self._point(self._held.sent(threshold), threshold)
 
     def _point(self, sent: np.ndarray, threshold: Threshold | None = None) -> Point:
-        scores = self._held.scores(sent)
-        gains = (
-            (found - low) / (high - low) if high > low else float("nan")
-            for found, low, high in zip(scores, self._from, self._to, strict=True)
-        )
+        chrf, bleu = self._held.scores(sent)
         characters = self._held.characters
-        return Point(float(sent.mean()), float(characters[sent].sum() / characters.sum()), *scores, *gains, threshold)
+        return Point(
+            sent=float(sent.mean()),
+            characters=float(characters[sent].sum() / characters.sum()),
+            chrf=chrf,
+            bleu=bleu,
+            gain_chrf=_share(chrf, self._from[0], self._to[0]),
+            gain_bleu=_share(bleu, self._from[1], self._to[1]),
+            threshold=threshold,
+        )
 
     def _best(self, share: float) -> np.ndarray:
         """Return the choice of at most a share of the sentences with the largest gain, by the references."""
@@ -224,3 +228,8 @@ class Measured:
         shares = (gain * sent)[drawn].sum(axis=1) / gain[drawn].sum(axis=1)
         low, high = np.quantile(shares, BOUNDS) * gain_chrf / ((gain * sent).sum() / gain.sum())
         return float(low), float(high)
+
+
+def _share(score: float, low: float, high: float) -> float:
+    """Return the share of a gain from low to high that a score has, nan without a gain."""
+    return (score - low) / (high - low) if high > low else float("nan")

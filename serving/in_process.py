@@ -40,7 +40,9 @@ from lingon.translation.v1 import translation_pb2 as pb
 
 Result = TypeVar("Result")
 Progress = Callable[[int, int], object]
+Answer = pb.TranslateStreamResponse | pb.TranslateLiveResponse
 Messages = AsyncGenerator[Any, None]
+"""The messages of a stream, all of one kind of Answer."""
 LIMITS = EngineLimits(max_queue_texts=1_000_000, max_queue_tokens=100_000_000, max_attention_weights=100_000_000)
 """The queue is practically unbounded, because there is only one caller."""
 
@@ -292,18 +294,18 @@ class LocalTranslator:
         return self._translator.engine
 
 
-class LocalStream(Iterator[pb.TranslateStreamResponse]):
+class LocalStream(Iterator[Any]):
     """The messages of a stream, for a thread other than the event loop's.
 
     It ends with the RequestError with which a server would end the call, if there is one.
     """
 
     def __init__(self, messages: Messages, loop: AbstractEventLoop) -> None:
-        self._arrived: SimpleQueue[pb.TranslateStreamResponse | BaseException] = SimpleQueue()
+        self._arrived: SimpleQueue[Answer | BaseException] = SimpleQueue()
         self._end: BaseException | None = None
         self._reading = _deliver(messages, loop, self._arrived.put)
 
-    def __next__(self) -> pb.TranslateStreamResponse:
+    def __next__(self) -> Any:
         found = self._end or self._arrived.get()
         if isinstance(found, BaseException):
             self._end = found
@@ -315,16 +317,16 @@ class LocalStream(Iterator[pb.TranslateStreamResponse]):
         self._reading.cancel()
 
 
-class AsyncLocalStream(AsyncIterator[pb.TranslateStreamResponse]):
+class AsyncLocalStream(AsyncIterator[Any]):
     """A LocalStream for another event loop, on which it is created."""
 
     def __init__(self, messages: Messages, loop: AbstractEventLoop) -> None:
-        self._arrived: asyncio.Queue[pb.TranslateStreamResponse | BaseException] = asyncio.Queue()
+        self._arrived: asyncio.Queue[Answer | BaseException] = asyncio.Queue()
         self._end: BaseException | None = None
         self._own_loop = asyncio.get_running_loop()
         self._reading = _deliver(messages, loop, self._pass_on)
 
-    async def __anext__(self) -> pb.TranslateStreamResponse:
+    async def __anext__(self) -> Any:
         found = self._end or await self._arrived.get()
         if isinstance(found, BaseException):
             self._end = found
@@ -335,7 +337,7 @@ class AsyncLocalStream(AsyncIterator[pb.TranslateStreamResponse]):
         """End the stream, and the work on it."""
         self._reading.cancel()
 
-    def _pass_on(self, arrived: pb.TranslateStreamResponse | BaseException) -> None:
+    def _pass_on(self, arrived: Answer | BaseException) -> None:
         with suppress(RuntimeError):  # the loop is closed, so that nothing reads the stream any more
             self._own_loop.call_soon_threadsafe(self._arrived.put_nowait, arrived)
 
@@ -389,7 +391,7 @@ class AsyncLocalTalk:
 
 
 def _deliver(
-    messages: Messages, loop: AbstractEventLoop, put: Callable[[pb.TranslateStreamResponse | BaseException], object]
+    messages: Messages, loop: AbstractEventLoop, put: Callable[[Answer | BaseException], object]
 ) -> Future[None]:
     """Read messages on a loop. `put` gets each, and then an error or StopIteration. Cancelling the future ends it."""
 

@@ -285,7 +285,7 @@ class Settings(BaseModel):
         "sent for a second translation, with the sentences around them and their terms; needs the extra 'second'. "
         "Unset: no text leaves the server.",
     )
-    second_model: str = Field("", description="Name of the model there; needed with second_url.")
+    second_model: str = Field("", description="Name of the model there; needed with second_url. Unset: none.")
     second_key: Path | None = Field(
         None, description="File of the key that is sent there as a bearer token. Unset: none. Read for each sentence."
     )

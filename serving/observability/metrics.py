@@ -450,7 +450,7 @@ class Metrics:
         for labels in list(self._unloaded)[:-KEPT_MODELS]:
             self._unloaded.pop(labels).remove_series(Counter, Histogram)
 
-    def second_ended(self, reason: int, result: int) -> None:
+    def second_ended(self, reason: pb.SecondReason.ValueType, result: pb.SecondResult.ValueType) -> None:
         """Count a sentence that was to be sent to the second translator; reason, result: numbers of SecondOutcome."""
         self.second.labels(SECOND_REASONS[reason], SECOND_RESULTS[result]).inc()
 

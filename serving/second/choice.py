@@ -4,13 +4,13 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterable
-from typing import NamedTuple
+from typing import NamedTuple, TypeAlias
 
 from lingon.errors import InvalidRequest
 from lingon.serving.guard import Flag, Judgement
 from lingon.translation.v1 import translation_pb2 as pb
 
-Reason = pb.SecondReason.ValueType
+Reason: TypeAlias = pb.SecondReason.ValueType
 
 NOT_SUSPECTED = frozenset({Flag.LOW_CONFIDENCE})
 """What the threshold of the confidence decides, and no suspicion."""

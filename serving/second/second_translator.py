@@ -7,6 +7,7 @@ import logging
 import time
 from collections.abc import Callable
 from dataclasses import dataclass
+from typing import TypeAlias
 
 from lingon.serving.observability.logs import event
 from lingon.serving.second.answers import Failed, NotTaken, OverBudget, TimedOut, translation_in
@@ -17,7 +18,7 @@ from lingon.serving.second.questions import Question
 from lingon.serving.second.slots import FairSlots
 from lingon.translation.v1 import translation_pb2 as pb
 
-Result = pb.SecondResult.ValueType
+Result: TypeAlias = pb.SecondResult.ValueType
 
 REPLY_SECONDS = 0.1  # of the time until the deadline of a call that is left to send its reply
 LEAST_SECONDS = 0.05  # with less time than this until the deadline of the call, nothing is asked

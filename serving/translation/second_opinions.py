@@ -8,7 +8,7 @@ is none. An answer that fails one of these checks, or is the same, leaves our tr
 from __future__ import annotations
 
 import re
-from collections.abc import Awaitable, Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass, replace
 from typing import NamedTuple
 
@@ -19,6 +19,7 @@ from lingon.segments.sentence import KeptString, Restored, SplitSentence
 from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.guard import Guard, Judgement, Sentence
 from lingon.serving.observability.tracing import current
+from lingon.serving.runtime.runner import Scored
 from lingon.serving.second.answers import NotTaken, OverBudget, Rejected
 from lingon.serving.second.choice import Reason, SecondChoice, expected_gain, faults
 from lingon.serving.second.questions import Question
@@ -39,8 +40,6 @@ Of the fifth of Tatoeba with the lowest confidence, `en-de/9` gives less to 2.5 
 96 % of those of other sentences of the same length.
 """
 LEAST_TOKEN = -10.0  # nats; a name that our model does not know does not count for more
-
-Submit = Callable[[Sequence[PendingJob[object]]], Awaitable[None]]
 
 
 @dataclass(slots=True)
@@ -280,7 +279,7 @@ class SecondOpinions:
             mean = f"a mean log-probability of {likely[0]:.1f}, less than {LEAST_LIKELY:g}"
             raise Rejected(f"our model gives the tokens of the answer {mean}")
 
-    async def _submit(self, jobs: Sequence[PendingJob[object]]) -> None:
+    async def _submit(self, jobs: Sequence[PendingJob[Scored]]) -> None:
         with current().trace_jobs((self._index, each.job, each.outcome) for each in jobs):
             await self._client.submit_when_possible(jobs)
 

@@ -15,9 +15,15 @@ from lingon.serving.runtime.failpoints import Failpoints, FaultyRunner
 from lingon.serving.runtime.onnx_runner import OnnxRunner
 from lingon.serving.runtime.runner import SavedPast
 from lingon.text import BOS
-from tests.integration.test_prefixes import answers, prefix_of
-from tests.support.engine_harness import EngineHarness, Recorder, options_for, running_engine
-from tests.support.random_models import KINDS, device_runner, random_runner, random_sources, recurrent_runner
+from tests.support.engine_harness import EngineHarness, Recorder, answers, options_for, running_engine
+from tests.support.random_models import (
+    KINDS,
+    device_runner,
+    random_prefix,
+    random_runner,
+    random_sources,
+    recurrent_runner,
+)
 
 NATIVES = [pytest.param(name, marks=pytest.mark.native) for name in ("int8-native", "fp32-native")]
 precisions = pytest.mark.parametrize("precision", ["fp32", *NATIVES])
@@ -40,7 +46,7 @@ def continued(
     draw = random.Random(1)
     for source, found in zip(SOURCES, translations, strict=True):
         length = draw.randint(1, len(found.tokens))
-        prefix = found.tokens[:length] if not turns else (*found.tokens[: length - 1], *prefix_of(2, length))
+        prefix = found.tokens[:length] if not turns else (*found.tokens[: length - 1], *random_prefix(2, length))
         past = found.past.cut(draw.randint(1, found.past.length))
         options = keeping(runner, source)
         if beam_size > 1:
@@ -132,7 +138,7 @@ def test_tokens_of_a_past_are_not_decoded(precision: str) -> None:
     runner, recorder = random_runner(precision=precision), Recorder()
     source, options = SOURCES[0], Options(max_output_tokens=3, keep_past=True)
     with running_engine(runner, recorder) as harness:
-        ((first,),) = answers(harness, [{"source": source, "options": options, "prefix": prefix_of(9)}])
+        ((first,),) = answers(harness, [{"source": source, "options": options, "prefix": random_prefix(9)}])
         begun, streamed = len(recorder.live), list[int]()
         job = {"source": source, "options": options, "prefix": first.tokens, "past": first.past}
         ((last,),) = answers(harness, [{**job, "on_tokens": streamed.append, "hidden": 4}])
@@ -142,9 +148,9 @@ def test_tokens_of_a_past_are_not_decoded(precision: str) -> None:
 
 
 def test_a_past_spares_its_part_of_the_cost() -> None:
-    past = SavedPast(None, (BOS, *prefix_of(9)), ())
+    past = SavedPast(None, (BOS, *random_prefix(9)), ())
     jobs = [
-        DecodeJob(source_ids=(5, 2), options=Options(), on_done=print, prefix=(*prefix_of(9), 5), past=each)
+        DecodeJob(source_ids=(5, 2), options=Options(), on_done=print, prefix=(*random_prefix(9), 5), past=each)
         for each in (None, past)
     ]
     assert cost_of(jobs[0]) - cost_of(jobs[1]) == 6

@@ -16,11 +16,11 @@ from lingon.serving.runtime.failpoints import Failpoints, FaultyBuffers, FaultyR
 from lingon.serving.runtime.host_buffers import OnnxBuffers
 from lingon.serving.runtime.onnx_runner import OnnxRunner
 from lingon.serving.runtime.runner import FREE, BatchShape, Buffers, GreedyBuffers
-from lingon.text import BOS, UNK
-from tests.integration.test_rules import CASES, rules_of
+from lingon.text import BOS
 from tests.support.card_runner import card_runner
-from tests.support.engine_harness import EngineHarness, Recorder, options_for, running_engine
-from tests.support.random_models import VOCAB, device_runner, encode, random_runner, random_sources
+from tests.support.engine_harness import Recorder, answers, options_for, running_engine
+from tests.support.random_models import device_runner, encode, random_prefix, random_runner, random_sources
+from tests.support.rule_cases import CASES, rules_of
 
 NATIVES = [pytest.param(name, marks=pytest.mark.native) for name in ("int8-native", "fp32-native")]
 precisions = pytest.mark.parametrize("precision", ["fp32", *NATIVES])
@@ -36,10 +36,6 @@ class OneStep(FaultyRunner):
         return FaultyBuffers(self._runner.open(shape, shortlist=shortlist), Failpoints([]))
 
 
-def prefix_of(length: int, seed: int = 0) -> tuple[int, ...]:
-    return tuple(random.Random(seed).choices(range(UNK + 1, VOCAB), k=length))
-
-
 def requests(beam_size: int, *, mixed: bool) -> list[dict[str, Any]]:
     """Return jobs with prefixes of many lengths and without any; mixed: some of them sampled or with rules."""
     draw, found = random.Random(beam_size), list[dict[str, Any]]()
@@ -50,14 +46,10 @@ def requests(beam_size: int, *, mixed: bool) -> list[dict[str, Any]]:
         elif mixed and at % 3 == 1 and beam_size == 1:
             wanted["sampling"] = Sampling(seed=at)
         options = options_for(random_runner(), source, **wanted)
-        found.append({"source": source, "options": options, "prefix": prefix_of(draw.choice([0, 1, 2, 5, 9, 12]), at)})
+        found.append(
+            {"source": source, "options": options, "prefix": random_prefix(draw.choice([0, 1, 2, 5, 9, 12]), at)}
+        )
     return found
-
-
-def answers(harness: EngineHarness, wanted: list[dict[str, Any]]) -> list[Any]:
-    harness.engine.submit([harness.job(index=at, **each) for at, each in enumerate(wanted)])
-    found = harness.collect(len(wanted))
-    return [found[at] for at in range(len(wanted))]
 
 
 @precisions
@@ -81,7 +73,7 @@ def test_several_tokens_of_prefixes_at_once_give_the_results_of_one_at_a_time(
 def test_the_rows_of_a_beam_share_the_positions_of_its_prefix(beam_size: int, steps: int) -> None:
     runner, source = random_runner(precision="int8-native"), random_sources(1)[0]
     options, counted = Options(beam_size=beam_size, max_output_tokens=4), []
-    for prefix in ((), prefix_of(12)):
+    for prefix in ((), random_prefix(12)):
         recorder = Recorder()
         with running_engine(runner, recorder) as harness:
             answers(harness, [{"source": source, "options": options, "prefix": prefix}])
@@ -96,7 +88,7 @@ def test_the_rows_of_a_beam_share_the_positions_of_its_prefix(beam_size: int, st
 def test_states_on_a_device_take_prefixes_too(make: Any, beam_size: int) -> None:
     runner = make()
     options = Options(beam_size=beam_size, num_hypotheses=beam_size, max_output_tokens=4)
-    sources, prefixes = random_sources(3, longest=6), [(), prefix_of(3), prefix_of(2, 1)]
+    sources, prefixes = random_sources(3, longest=6), [(), random_prefix(3), random_prefix(2, 1)]
     wanted = [
         {"source": source, "options": options, "prefix": prefix}
         for source, prefix in zip(sources, prefixes, strict=True)
@@ -135,7 +127,7 @@ def test_a_forced_token_replaces_the_likeliest_one_alone(precision: str) -> None
 def test_a_row_of_nan_in_a_prefix_fails_its_sentence_alone(beam_size: int, tmp_path: Path) -> None:
     runner, source = random_runner(precision="int8-native"), random_sources(1)[0]
     options = Options(beam_size=beam_size, max_output_tokens=4)
-    wanted = [{"source": source, "options": options, "prefix": prefix_of(9, at)} for at in range(3)]
+    wanted = [{"source": source, "options": options, "prefix": random_prefix(9, at)} for at in range(3)]
     with running_engine(runner) as harness:
         expected = answers(harness, wanted)
     switch = tmp_path / "switch"
@@ -157,7 +149,7 @@ def test_a_beam_of_a_prefix_leaves_surplus_rows_within_the_capacity() -> None:
             {
                 "source": source,
                 "options": Options(beam_size=beam_size, max_output_tokens=9),
-                "prefix": prefix_of(length),
+                "prefix": random_prefix(length),
             }
             for beam_size in (4, 5)
         ]

@@ -15,39 +15,10 @@ from tests.support.engine_harness import Recorder, options_for, running_engine
 from tests.support.naive_rules import is_valid, text_of
 from tests.support.naive_search import NaiveRules, NaiveSearch, logits_after
 from tests.support.random_models import VOCAB, random_runner, random_sources
-
-BYTES = [0xC3, 0xA9, 0xA4, 0xE2, 0x82, 0xAC, 0x62, 0x20]
-LETTERS = ["a", "b", "c", "d", "ab", "bc", "abc", "dd", "é"]
-TEXTS = [b""] * 4 + [f"{space}{letters}".encode() for space in ("", " ") for letters in LETTERS]
-TEXTS += [letters.encode() for letters in (" cd", "cd", " e", "e", "da", "€", "ee", " ea", "ac", ".")]
-PIECES = Pieces([*TEXTS, *(bytes([byte]) for byte in BYTES)], {32 + at: byte for at, byte in enumerate(BYTES)})
-CASES = [
-    NaiveRules(),
-    NaiveRules(min_tokens=20),
-    NaiveRules(no_repeat_ngram=1),
-    NaiveRules(no_repeat_ngram=2),
-    NaiveRules(repetition_penalty=1.8),
-    NaiveRules(forbidden=("a",)),
-    NaiveRules(forbidden=("ab", "c d", "é", "dd a")),
-    NaiveRules(forbidden=("a", "b", "c", "d", "e")),
-    NaiveRules(forbidden=("bc", "e"), min_tokens=12, no_repeat_ngram=3, repetition_penalty=1.3),
-]
-WORDS = {b"cd a": (22, 13), b"dd": (20,), "é€".encode(): (32, 33, 35, 36, 37)}
+from tests.support.rule_cases import CASES, PIECES, WORDS, rules_of
 
 
-def rules_of(case: NaiveRules, forced: ForcedWords | None = None) -> Rules:
-    words = [word.encode() for word in case.forbidden]
-    return Rules(
-        spelling=Spelling(PIECES, words),
-        vocab=VOCAB,
-        min_tokens=case.min_tokens,
-        no_repeat_ngram=case.no_repeat_ngram,
-        repetition_penalty=case.repetition_penalty,
-        forced=forced,
-    )
-
-
-def test_the_pieces_of_this_file_are_as_the_model_has_them() -> None:
+def test_the_pieces_of_the_cases_are_as_the_model_has_them() -> None:
     assert len(PIECES.texts) == VOCAB
     assert all(b"".join(PIECES.texts[token] for token in tokens).strip() == word for word, tokens in WORDS.items())
 

@@ -133,3 +133,10 @@ def next_step(scheduler: Scheduler, worker: int) -> tuple[list[Job], list[tuple[
 
 def of_caller(caller: str, length: int = 2) -> DecodeJob:
     return DecodeJob(source_ids=(5,) * length, options=Options(), on_done=print, caller=caller, call=next(calls))
+
+
+def answers(harness: EngineHarness, wanted: list[dict[str, Any]]) -> list[Any]:
+    """Return the outcomes of jobs that run together, in their order."""
+    harness.engine.submit([harness.job(index=at, **each) for at, each in enumerate(wanted)])
+    found = harness.collect(len(wanted))
+    return [found[at] for at in range(len(wanted))]

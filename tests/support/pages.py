@@ -23,8 +23,8 @@ from tests.support.timing import eventually_blocking
 DOCS = ROOT / "docs"
 TOP_PAGES = [ROOT / name for name in ("README.md", "CONTRIBUTING.md", "SECURITY.md", "CHANGELOG.md")]
 PAGES = [*sorted(DOCS.rglob("*.md")), *TOP_PAGES]
-# Of the pages: gRPC, metrics, admin, HTTP, Envoy and its own.
-PORTS = "50051", "9464", "50052", "8080", "10000", "9901"
+# Of the pages: gRPC, metrics, admin, HTTP, Envoy and its own, a second translator.
+PORTS = "50051", "9464", "50052", "8080", "10000", "9901", "8000"
 SERVERS = {"make serve": "lingon serve models"}  # the recipe of the Makefile, without the installation
 BENCHMARKS = {"lingon bench attention-cost --quick", "lingon bench multi30k --quick"}  # each takes a minute
 MARK = re.compile(r"<!-- (not run|file|prints): ?(.*?) ?-->")

@@ -498,3 +498,8 @@ def write_multilingual_bundle(folder: Path, golden: Golden | None = None) -> Bun
         languages=LANGUAGES,
         defaults=Defaults(length_penalty=0),  # with one, beams find other translations than greedy search
     )
+
+
+def random_prefix(length: int, seed: int = 0) -> tuple[int, ...]:
+    """Return tokens of the target without special ones."""
+    return tuple(random.Random(seed).choices(range(UNK + 1, VOCAB), k=length))

@@ -129,7 +129,7 @@ async def test_a_scrape_disturbs_no_running_call():
 
 
 def test_labels_are_the_methods_and_codes_of_the_service():
-    assert set(METHODS) == {"Translate", "TranslateStream", "Score", "ListModels", "DetectLanguages"}
+    assert set(METHODS) == {"Translate", "TranslateStream", "Score", "ListModels", "DetectLanguages", "TranslateLive"}
     assert set(CODES) >= {code.name for code in grpc.StatusCode}
 
 

@@ -1,0 +1,112 @@
+"""The budgets, the circuit breaker and the slots of the second translator."""
+
+from __future__ import annotations
+
+import asyncio
+
+from lingon.serving.second.bounds import FAILURES, HOUR, MOST_CALLERS, PAUSE, CircuitBreaker, HourlyBudget
+from lingon.serving.second.slots import FairSlots
+
+
+def test_a_caller_may_send_the_sentences_of_an_hour_at_once_and_regains_them_over_it():
+    budget = HourlyBudget(3)
+    for _ in range(3):
+        assert budget.wait("a", 0.0) == 0
+        budget.take("a", 0.0)
+    assert budget.wait("a", 0.0) == HOUR / 3
+    assert budget.wait("b", 0.0) == 0
+    assert budget.wait("a", HOUR / 3) == 0
+    budget.take("a", HOUR / 3)
+    assert budget.wait("a", HOUR / 3) > 0
+
+
+def test_a_budget_without_a_bound_never_refuses():
+    budget = HourlyBudget(None)
+    for _ in range(1000):
+        budget.take("a", 0.0)
+    assert budget.wait("a", 0.0) == 0
+
+
+def test_a_budget_remembers_a_bounded_number_of_callers():
+    budget = HourlyBudget(1)
+    for number in range(MOST_CALLERS + 10):
+        budget.take(str(number), 0.0)
+    assert budget.wait(str(MOST_CALLERS + 9), 0.0) > 0
+    assert budget.wait("0", 0.0) == 0
+
+
+def test_a_server_that_fails_is_left_alone_and_then_probed_by_one_question():
+    breaker = CircuitBreaker()
+    for _ in range(FAILURES):
+        assert not breaker.refuses(0.0)
+        breaker.begun()
+        breaker.failed(0.0)
+    assert breaker.refuses(PAUSE - 0.1)
+    assert not breaker.refuses(PAUSE)
+    breaker.begun()
+    assert breaker.refuses(PAUSE)  # while the probe is open
+    breaker.failed(PAUSE)
+    assert breaker.refuses(2 * PAUSE - 0.1)
+    breaker.begun()
+    breaker.answered(2 * PAUSE)
+    assert not breaker.refuses(2 * PAUSE)
+
+
+def test_a_probe_that_its_caller_cancels_leaves_the_next_question_to_probe():
+    breaker = CircuitBreaker()
+    for _ in range(FAILURES):
+        breaker.failed(0.0)
+    breaker.begun()
+    breaker.dropped()
+    assert not breaker.refuses(PAUSE)
+
+
+def test_an_answer_between_failures_keeps_the_circuit_closed():
+    breaker = CircuitBreaker()
+    for _ in range(3):
+        for _ in range(FAILURES - 1):
+            breaker.failed(0.0)
+        breaker.answered(0.0)
+    assert not breaker.is_open
+
+
+async def test_callers_take_turns_and_a_caller_with_many_questions_waits_for_itself():
+    slots, order, release = FairSlots(1), list[str](), asyncio.Event()
+
+    async def hold():
+        async with slots.of("first"):
+            await release.wait()
+
+    async def question(caller: str):
+        async with slots.of(caller):
+            order.append(caller)
+
+    holding = asyncio.create_task(hold())
+    await asyncio.sleep(0)
+    waiting = [asyncio.create_task(question("many")) for _ in range(4)]
+    await asyncio.sleep(0)
+    waiting.append(asyncio.create_task(question("one")))
+    await asyncio.sleep(0)
+    release.set()
+    await asyncio.gather(holding, *waiting)
+    assert order == ["many", "one", "many", "many", "many"]
+
+
+async def test_a_question_that_is_cancelled_while_it_waits_gives_its_turn_on():
+    slots, release = FairSlots(1), asyncio.Event()
+
+    async def hold():
+        async with slots.of("a"):
+            await release.wait()
+
+    holding = asyncio.create_task(hold())
+    await asyncio.sleep(0)
+    cancelled = asyncio.create_task(hold())
+    next_one = asyncio.create_task(hold())
+    await asyncio.sleep(0)
+    cancelled.cancel()
+    release.set()  # the slot is given on before the cancelled question runs again
+    await asyncio.wait_for(asyncio.gather(holding, next_one), 10)
+    await asyncio.gather(cancelled, return_exceptions=True)
+    async with asyncio.timeout(10), slots.of("b"):
+        pass
