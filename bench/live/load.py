@@ -27,7 +27,10 @@ from lingon.translation.v1 import translation_pb2 as pb
 
 CONNECTIONS = 4  # of all speakers
 HEAD_START = 1.0  # seconds in which the speakers start, so that their words do not come at the same times
-LIVE, RETRANSLATE = "live", "retranslate"
+LIVE, AGAIN_GREEDY, AGAIN = "live", "again, greedy", "again"
+MODES = (LIVE, AGAIN_GREEDY, AGAIN)
+"""How words are translated: by TranslateLive; or without it, by a Translate of the whole text so far with each word,
+greedily with nothing around it, or with the options that a server has by default."""
 
 
 @dataclass(frozen=True, kw_only=True, slots=True)
@@ -35,8 +38,7 @@ class LiveLoad:
     """A load of speakers.
 
     pid: the process of the server, whose CPU time is read
-    mode: LIVE, or RETRANSLATE: the whole text so far is sent to Translate with each word, as a client without
-        TranslateLive does
+    mode: one of MODES
     seconds: measured, after warm_up seconds of the same load
     """
 
@@ -153,12 +155,12 @@ class Speaker:
                 calls.create_task(self._translate(joined(word.so_far, self._load.languages.source), due, begin))
 
     async def _translate(self, text: str, due: float, begin: float) -> None:
+        bare = {"options": pb.DecodingOptions(beam_size=1), "text": WHOLE} if self._load.mode == AGAIN_GREEDY else {}
         request = pb.TranslateRequest(
             texts=[text],
             source_language_code=self._load.languages.source,
             target_language_code=self._load.languages.target,
-            options=pb.DecodingOptions(beam_size=1),
-            text=WHOLE,  # the least that a server can do with it
+            **bare,
         )
         try:
             await self._server.stub.Translate(request, timeout=self._load.patience)

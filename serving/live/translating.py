@@ -171,6 +171,7 @@ class OpenTranslation:
 
     async def _as_text(self, text: str) -> str:
         asked = pb.TranslateRequest(texts=[text], options=pb.DecodingOptions(long_text=pb.LONG_TEXT_POLICY_SPLIT))
+        asked.second.never = True  # its answer would take longer than a speaker waits, and LiveStart cannot refuse it
         asked.MergeFrom(self._request.terms)
         own = self._request
         reply = await self._translator.translate(asked, own.deadline, own.caller, own.stores)

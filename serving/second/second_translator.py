@@ -21,7 +21,7 @@ from lingon.translation.v1 import translation_pb2 as pb
 Result: TypeAlias = pb.SecondResult.ValueType
 
 REPLY_SECONDS = 0.1  # of the time until the deadline of a call that is left to send its reply
-LEAST_SECONDS = 0.05  # with less time than this until the deadline of the call, nothing is asked
+LEAST_SECONDS = 0.05  # with less time than this nothing is asked
 PATIENCE = 0.5  # of the seconds of the bounds; a question that had less time says nothing about the server
 ALL = ""  # the caller of the budget of all callers
 
@@ -92,6 +92,8 @@ class SecondTranslator:
         try:
             async with asyncio.timeout(seconds), self._slots.of(caller):
                 self._check(caller)  # again, because others were asked meanwhile
+                if self._clock() - begin > seconds - LEAST_SECONDS:
+                    raise TimeoutError
                 sent_at = self._clock()
                 self._own.take(caller, sent_at)
                 self._all.take(ALL, sent_at)

@@ -206,10 +206,8 @@ class TextTask:
     def _jobs_of(self, part: int) -> list[PendingJob[Hypotheses]]:
         plan, options = self._plan, self._options
         longest = max_output(self._limits, plan, part, options.max_output_tokens)
-        waits = _is_reviewed(plan.parts[part]) or self._opinions.may_ask(
-            part
-        )  # its translation may change when it is complete
-        on_token = partial(self._add_token, part) if self._detokenizer and not waits else None
+        may_change = _is_reviewed(plan.parts[part]) or self._opinions.may_ask(part)  # when it is complete
+        on_token = partial(self._add_token, part) if self._detokenizer and not may_change else None
         soft = plan.soft_prefix if part == 0 else ()
         return [
             self._client.decode(

@@ -16,7 +16,7 @@ import grpc
 import pytest
 
 from lingon.bench.live.lagging import Talk, erased, lags, normalised_erasure
-from lingon.bench.live.load import LIVE, RETRANSLATE, Heard, LiveLoad, answer, endless, figures, run, to_json
+from lingon.bench.live.load import AGAIN, AGAIN_GREEDY, LIVE, Heard, LiveLoad, answer, endless, figures, run, to_json
 from lingon.bench.live.quality import SpokenSet, best_within_lag, draw, measure, speak_all
 from lingon.bench.live.run import parsed, server_settings, verdicts
 from lingon.bench.live.speaker import Languages, Policy, connected, listen
@@ -47,6 +47,7 @@ class Interpreter(pb_grpc.TranslationServiceServicer):
         self.lag, self.late, self.again, self.silent_from = lag, late, again, silent_from
         self.starts: list[pb.LiveStart] = []
         self.texts: list[str] = []
+        self.beam_sizes: set[int] = set()
 
     async def TranslateLive(self, requests: Any, context: Any) -> AsyncIterator[pb.TranslateLiveResponse]:
         words: list[str] = []
@@ -81,6 +82,7 @@ class Interpreter(pb_grpc.TranslationServiceServicer):
 
     async def Translate(self, request: pb.TranslateRequest, context: Any) -> pb.TranslateResponse:
         self.texts += request.texts
+        self.beam_sizes.add(request.options.beam_size)
         results = [pb.TextResult(hypotheses=[pb.Hypothesis(text=text.upper())]) for text in request.texts]
         return pb.TranslateResponse(results=results)
 
@@ -257,9 +259,9 @@ def test_the_best_row_within_the_lag_decides():
 
 
 def test_cost_and_latency_have_bars():
-    assert verdicts("cost", [{"set": "a", "share": 0.33}, {"set": "b", "share": 0.34}]) == [
-        "met: a: 0.33 of the CPU time of translating all again, bar 0.33",
-        "missed: b: 0.34 of the CPU time of translating all again, bar 0.33",
+    assert verdicts("cost", [{"set": "a", "share": 0.33, "share of greedy": 0.34}]) == [
+        "met: a: 0.33 of the CPU time of Translate at every word, bar 0.33",
+        "missed: a: 0.34 of the CPU time of greedy Translate at every word, bar 0.33",
     ]
     loads = [
         {"set": "a", "p99_ms": 300.0, "errors": {}},
@@ -309,10 +311,12 @@ async def test_a_word_without_an_answer_has_no_latency():
     assert found["errors"] == {"no answer": 6}
 
 
-async def test_a_client_without_live_translation_sends_the_text_so_far_with_each_word():
+@pytest.mark.parametrize(("mode", "beam_size"), [(AGAIN_GREEDY, 1), (AGAIN, 0)])
+async def test_a_client_without_live_translation_sends_the_text_so_far_with_each_word(mode: str, beam_size: int):
     service = Interpreter(2)
     async with listening(service) as address:
-        found = await run(load(address, mode=RETRANSLATE), speeches(PAIRS[1:2], "en"))
+        found = await run(load(address, mode=mode), speeches(PAIRS[1:2], "en"))
+    assert service.beam_sizes == {beam_size}
     assert set(service.texts) == {"It", "It rains."}
     assert (found["unanswered"], found["errors"]) == (0, {})
 

@@ -248,6 +248,7 @@ class Loader:
             provider="CPUExecutionProvider",
             shortlist=shortlist,
             cache=options.cache,
+            second=options.second,
         )
 
     def end(self) -> None:

@@ -148,7 +148,7 @@ async def test_a_speaker_that_vanishes_leaves_nothing():
 
 async def test_a_server_that_shuts_down_translates_the_words_that_it_has():
     async with running() as server:
-        call = await talking(server, start(), words(0, *["Tom", "lives", "in", "Boston"]))
+        call = await talking(server, start(pause_ms=60_000), words(0, *["Tom", "lives", "in", "Boston"]))
         await call.read()
         server.server.stop()
         replies = []

@@ -23,18 +23,21 @@ from lingon.serving.second.choice import SecondChoice
 from lingon.serving.second.second_translator import SecondBounds, SecondTranslator
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import running as running_server
+from tests.support.gateway import BUNDLES, TwoModels
 from tests.support.shipped_model import MODEL
 from tests.support.timing import eventually
 
 pytestmark = pytest.mark.timeout(120)
 
 TOM, STATION = "Tom lives in Boston.", "Where is the station?"
+SAME = "It is raining."
 KEPT = "Tom has opened {name} at https://example.com/a today."
 PAIRS = [
     (TOM, "In Boston lebt Tom."),
     (STATION, "Wo befindet sich der Bahnhof?"),
     (KEPT, "Tom hat {name} heute unter https://example.com/a aufgemacht."),
     ("Tom saw [[1]] in Boston.", "In Boston hat Tom [[1]] gesehen."),
+    (SAME, "Es regnet."),
     ("I would like a cup of tea.", "Ich hätte gern eine Tasse Tee."),
 ]
 REFERENCES = References(PAIRS)
@@ -138,6 +141,30 @@ async def test_an_answer_with_a_fault_leaves_our_translation(fault, ours):
         assert outcome.detail
         assert "\n" not in outcome.detail
         assert asked.ended == [(outcome.reason, outcome.result)]
+
+
+@pytest.mark.parametrize(
+    ("fault", "detail"),
+    [
+        (Fault.NUMBER, "the answer has other numbers than its source"),
+        (Fault.LANGUAGE, "the answer fits the source language better; the answer is a copy of its source"),
+        (Fault.OTHER, "our model gives the tokens of the answer a mean log-probability of "),
+    ],
+)
+async def test_an_answer_that_is_no_translation_is_rejected_by_the_check_that_sees_it(fault, detail):
+    async with asking(fault) as asked:
+        _, outcome = await asked.outcome(STATION)
+        assert outcome.result == pb.SECOND_RESULT_REJECTED
+        assert outcome.detail.startswith(detail)
+
+
+async def test_an_answer_that_is_our_translation_is_ours(ours):
+    async with asking() as asked:
+        (result,) = await asked.translate(SAME)
+        (sentence,) = result.sentences
+        assert (result.hypotheses[0].text, sentence.second.result) == (ours[SAME], pb.SECOND_RESULT_REJECTED)
+        assert sentence.second.detail == "the answer is the translation that there is"
+        assert sentence.HasField("confidence")
 
 
 @pytest.mark.parametrize("fault", [Fault.SLOW, Fault.HANG])
@@ -246,10 +273,11 @@ async def test_the_sentences_of_a_request_and_of_an_hour_are_bounded():
         assert asked.server.asked.total() == 2
 
 
-async def test_at_most_so_many_questions_are_open():
-    async with asking(at_once=1) as asked:
-        results = await asked.translate(TOM, STATION, KEPT)
-        assert [each.sentences[0].second.result for each in results] == [pb.SECOND_RESULT_TAKEN] * 3
+async def test_at_most_so_many_questions_are_open_and_the_others_wait_no_longer_than_they_may():
+    async with asking(Fault.SLOW, seconds=1, at_once=1) as asked:
+        (result,) = await asked.translate(f"{TOM} {STATION} {KEPT}")
+        outcomes = {each.second.result for each in result.sentences}
+        assert outcomes <= {pb.SECOND_RESULT_TIMED_OUT, pb.SECOND_RESULT_OVER_BUDGET}
         assert asked.server.most_open == 1
 
 
@@ -269,13 +297,26 @@ async def test_a_server_counts_what_became_of_sentences():
         running(REFERENCES) as stand_in,
         running_server(second_url=stand_in.url, second_model="stand-in", second_below=1.0) as server,
     ):
-        await server.translate("Tom lives lives lives lives lives lives lives lives lives lives in Boston.")
+        await server.translate(TOM)  # the model repeats it, which the guard suspects
         counted = [
-            server.metric("lingon_second_total", reason=reason, result=result)
-            for reason in ("confidence", "suspect")
+            server.metric("lingon_second_total", reason="suspect", result=result)
             for result in ("taken", "rejected", "timed_out", "failed", "no_answer", "over_budget")
         ]
-        assert sum(counted) == stand_in.asked.total() == server.metric("lingon_second_duration_seconds_count")
+        assert sum(counted) == stand_in.asked.total() == server.metric("lingon_second_duration_seconds_count") == 1
+
+
+async def test_a_pair_that_is_translated_through_a_pivot_is_not_sent():
+    async with (
+        running(REFERENCES) as stand_in,
+        running_server(
+            bundles=BUNDLES, loader=TwoModels, second_url=stand_in.url, second_model="stand-in", second_below=1.0
+        ) as server,
+    ):
+        text = "Das Meer Das Meer Das Meer Das Meer Das Meer Das Meer Das Meer Das Meer Das Meer Das Meer."
+        await server.translate(text, "Nichts.", source_language_code="de", target_language_code="fr")
+        assert stand_in.asked.total() == 0
+        await server.translate("Nichts.", source_language_code="de", target_language_code="en")
+        assert stand_in.asked.total() == 1
 
 
 OFFLINE = """
