@@ -247,3 +247,17 @@ async def test_a_wrong_message_ends_the_speaker_after_the_words_before_it(
     with pytest.raises(InvalidRequest) as caught:
         await talk(translator, [message])
     assert expected in str(caught.value)
+
+
+async def test_no_sentence_of_a_speaker_goes_to_the_second_translator(
+    translator: Translator, monkeypatch: pytest.MonkeyPatch
+):
+    never, translate = list[bool](), Translator.translate
+
+    async def noting(self: Translator, request: pb.TranslateRequest, *args: Any) -> pb.TranslateResponse:
+        never.append(request.second.never)
+        return await translate(self, request, *args)
+
+    monkeypatch.setattr(Translator, "translate", noting)
+    await talk(translator, [words(0, "fox"), END])
+    assert never == [True]
