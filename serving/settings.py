@@ -351,6 +351,12 @@ class Settings(BaseModel):
             raise ValueError("second_url needs second_model, the name of the model there")
         return self
 
+    @field_validator("second_key", mode="before")
+    @classmethod
+    def _unset_if_empty(cls, value: object) -> object:
+        """Take the empty variable of Compose as unset."""
+        return None if value == "" else value
+
     @field_validator("second_url")
     @classmethod
     def _endpoint(cls, value: str | None) -> str | None:
