@@ -155,13 +155,14 @@ class Speaker:
                 calls.create_task(self._translate(joined(word.so_far, self._load.languages.source), due, begin))
 
     async def _translate(self, text: str, due: float, begin: float) -> None:
-        bare = {"options": pb.DecodingOptions(beam_size=1), "text": WHOLE} if self._load.mode == AGAIN_GREEDY else {}
         request = pb.TranslateRequest(
             texts=[text],
             source_language_code=self._load.languages.source,
             target_language_code=self._load.languages.target,
-            **bare,
         )
+        if self._load.mode == AGAIN_GREEDY:
+            request.options.beam_size = 1
+            request.text.CopyFrom(WHOLE)
         try:
             await self._server.stub.Translate(request, timeout=self._load.patience)
         except grpc.aio.AioRpcError as error:

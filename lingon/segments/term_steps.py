@@ -431,6 +431,8 @@ class _Repair:
             if rest is not None:
                 self._offer(_Candidate(rest, (written.step, rest), self._check(rest), dict(means)))
             if self.best.check.lacking and self._judges:
+                if written.scored is None and (yield from self._scored(draft.text, attention=False)) is None:
+                    return  # the model cannot read it, or it is longer than it may be
                 self._offer(_Candidate(draft.text, output, self._check(draft.text), dict(means)))
             if not self.best.check.lacking or (rest is None and not self._judges):
                 return

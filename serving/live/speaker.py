@@ -26,7 +26,6 @@ from lingon.translation.v1 import translation_pb2 as pb
 
 LEAST_PAUSE, MOST_PAUSE, DEFAULT_PAUSE = 200, 60_000, 3_000  # milliseconds
 OWN_BYTES = 1 << 24  # bytes of the states of a speaker without a server
-UPDATES = ("draft", "complete", "failed")  # kinds of updates
 
 Replies = AsyncGenerator[pb.TranslateLiveResponse, None]
 OpenModel = Callable[[], AbstractAsyncContextManager[Translator]]
@@ -37,7 +36,7 @@ class Observer(Protocol):
     """A receiver of what happens to speakers, for metrics."""
 
     def updated(self, kind: str, seconds: float | None, replaced: int) -> None:
-        """Count an update; kind: one of UPDATES.
+        """Count an update; kind: one of LIVE_UPDATES of lingon.serving.observability.metrics.
 
         seconds: from the arrival of the oldest words that no update before it has; None without such words
         replaced: updates that were never made, because later words came before their turn

@@ -7,7 +7,6 @@ attention if that was asked for.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from itertools import accumulate, pairwise
 from typing import NamedTuple
 
 import numpy as np
@@ -94,13 +93,12 @@ class PairScorer:
         """Return the scores of a translation that the search has written."""
         known = self._sources.get(source)
         if known is None:
-            spans = _own_source_spans(self._tokenizer, source_ids, source)
-            known = self._sources[source] = _Source(source_ids, spans)
+            known = self._sources[source] = _Source(source_ids, source_spans(self._tokenizer, source))
         log_probs = np.array(found.log_probs, np.float32)
         return ScoredPair(
             Scored(log_probs, np.zeros((0, 0), np.float32)),
             known.spans,
-            own_spans(self._tokenizer, found.tokens),
+            generated_spans(self._tokenizer, found.tokens),
             found,
         )
 
@@ -120,33 +118,3 @@ class PairScorer:
         if len(ids) > most or not spans:
             raise TextTooLong("target", f"target has {len(target)} characters, at most {most} tokens are allowed")
         return ids, spans
-
-
-def own_spans(tokenizer: Tokenizer, tokens: Sequence[int]) -> Sequence[Span]:
-    """Return the spans of generated tokens in their text, see `generated_spans`, which takes ten times as long."""
-    if tokenizer.moses is not None:
-        return generated_spans(tokenizer, tokens)
-    surfaces = [tokenizer.piece_text(token) for token in tokens]
-    return _spans_of(surfaces) if all(surfaces) else generated_spans(tokenizer, tokens)
-
-
-def _own_source_spans(tokenizer: Tokenizer, source_ids: Sequence[int], text: str) -> Sequence[Span]:
-    """Return the spans of the tokens of a source, see `source_spans`, which takes ten times as long."""
-    surfaces = [piece.replace("\u2581", " ") for piece in tokenizer.source_pieces(tokenizer.unframed(source_ids))]
-    if "".join(surfaces).removeprefix(" ") != text:  # normalised by the tokenizer, or spelled in bytes
-        return source_spans(tokenizer, text)
-    return _spans_of(surfaces)
-
-
-def _spans_of(surfaces: Sequence[str]) -> list[Span]:
-    """Return the span of each piece in the text without the blank at its begin; a blank before a word is not in it.
-
-    surfaces: the text of each piece, not empty
-    """
-    skipped = surfaces[0].startswith(" ") if surfaces else False
-    ends = accumulate(map(len, surfaces), initial=-int(skipped))
-    spans = []
-    for surface, (begin, end) in zip(surfaces, pairwise(ends), strict=True):
-        blank = surface[0] == " " and len(surface) > 1
-        spans.append((max(begin + blank, 0), end))
-    return spans

@@ -46,8 +46,8 @@ from lingon.serving.translation.attention import WordWeights, covering_tokens, w
 from lingon.serving.translation.engine_client import EngineClient, PendingJob
 from lingon.serving.translation.options import ResolvedOptions
 from lingon.serving.translation.plans import Begin, Lexicon, Part, parts_of, text_of
-from lingon.serving.translation.replies import PartHypothesis, linked_tokens
-from lingon.serving.translation.scored_pairs import PairScorer, ScoredPair, own_spans
+from lingon.serving.translation.replies import PartHypothesis, generated_spans, linked_tokens
+from lingon.serving.translation.scored_pairs import PairScorer, ScoredPair
 from lingon.terms.annotation import AnnotationForm
 from lingon.text import Tokenizer, normalise
 
@@ -210,7 +210,7 @@ class SentenceTask:
         """
         self._part, self._place, self._client, self._options, self._model = part, index, client, options, model
         self._limits, self._tokenizer, _, self._aligns, *_ = model
-        self._tagged = tagged
+        self._tagged, self._begun = tagged, prefix
         self._scores: list[float] = []
         self._parts = 1  # the largest number of parts in which the model reads one of the texts
         self._log_probs: tuple[float, ...] = ()
@@ -294,11 +294,10 @@ class SentenceTask:
         for index, part in enumerate(parts):
             begin = prefix if index == 0 else ()
             bound = self._limits.max_output(len(part.source_ids)) - len(begin)
-            if bound < 1:
+            most = min(self._options.max_output_tokens - self._repaired(request, begin), bound)
+            if most < 1:
                 return ()
-            options = self._options.job_options(
-                min(self._options.max_output_tokens, bound), self._place.stream, self._place.part
-            )
+            options = self._options.job_options(most, self._place.stream, self._place.part)
             if rules is not None:
                 options = replace(options, rules=rules.of_part(self._place.part), shortlist=False, cut_loops=False)
             if request.annotated:  # whose shortlist has translations of the source alone
@@ -343,6 +342,12 @@ class SentenceTask:
 
     def _prefix(self, request: TranslateStep) -> tuple[int, ...]:
         return tuple(self._tokenizer.encode_target(normalise(request.prefix))) if request.prefix else ()
+
+    def _repaired(self, request: TranslateStep, prefix: Sequence[int]) -> int:
+        """Return the number of tokens of a prefix that are an earlier translation with terms, not the request's."""
+        if self._part.terms is None or request.prefix == self._begun:
+            return 0
+        return max(len(prefix) - len(self._tokenizer.encode_target(normalise(self._begun))), 0)
 
     def _begin(self, request: TranslateStep) -> Begin | None:
         """Return the begin of the translations, if the tokens of the prefix spell another text."""
@@ -461,7 +466,11 @@ class SentenceTask:
         await self._submit(jobs)
         return [
             ScoredTarget(
-                0.0, own_spans(self._tokenizer, prefix), (await job.answer())[0].log_probs[: len(prefix)], (), None
+                0.0,
+                generated_spans(self._tokenizer, prefix),
+                (await job.answer())[0].log_probs[: len(prefix)],
+                (),
+                None,
             )
             for prefix, job in zip(prefixes, jobs, strict=True)
         ]
