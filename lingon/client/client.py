@@ -258,25 +258,43 @@ class _CallTalk:
 
     def __init__(self, call: Any, outgoing: Outgoing, failure: Callable[[Any], ServerError]) -> None:
         """outgoing: the requests of the call; failure: returns the ServerError of a grpc.RpcError."""
-        self._call, self._outgoing, self._failure = call, outgoing, failure
+        self._outgoing, self._failure = outgoing, failure
+        self._call: Any = call  # None after `cancel`
+        self._end: ServerError | None = None  # of the call, after `cancel`
         if not call.add_callback(outgoing.end):
             outgoing.end()
 
     def write(self, message: Any) -> None:
         """See Talk."""
-        if not self._outgoing.put(message) and self._call.code() is not grpc.StatusCode.OK:
-            raise self._failure(self._call)
+        if not self._outgoing.put(message) and (error := self._error()) is not None:
+            raise error
 
     def read(self) -> Any:
         """See Talk."""
-        try:
-            return next(self._call, None)
-        except grpc.RpcError as error:
-            raise self._failure(error) from None
+        if self._call is not None:
+            try:
+                return next(self._call, None)
+            except grpc.RpcError:
+                pass  # raised below, where it is no context of the error and so not kept: see `cancel`
+        if (error := self._error()) is not None:
+            raise error
+        return None
 
     def cancel(self) -> None:
-        """See Talk."""
-        self._call.cancel()
+        """See Talk.
+
+        Nothing here keeps the call. At the exit of Python its destructor would wait for ever for a lock that a thread
+        of gRPC may hold, because threads of gRPC are daemons and stop there (grpcio 1.82 to 1.85).
+        """
+        if self._call is not None:
+            self._call.cancel()
+            self._end, self._call = self._error(), None
+
+    def _error(self) -> ServerError | None:
+        """Return the error that ended the call, or None if it ended well."""
+        if self._call is None:
+            return self._end
+        return None if self._call.code() is grpc.StatusCode.OK else self._failure(self._call)
 
 
 class Client(SyncClientBase, BlockingCalls, BlockingStores):

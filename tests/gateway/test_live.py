@@ -307,6 +307,7 @@ async def test_a_flood_waits_in_the_connection_while_the_server_reads_nothing():
         for _ in range(200):  # 12 MB, more than the kernel keeps
             socket.transport.write(message)
         await eventually(lambda: socket.transport.get_write_buffer_size() > 0)
+        gc.collect()  # connections of other tests, which are in cycles
         held = [each for each in gc.get_objects() if type(each) is web_socket.WebSocket]
         assert len(held) == 1
         await eventually(lambda: held[0]._is_full)
