@@ -8,7 +8,7 @@ from mmap import MADV_DONTNEED, mmap
 from pathlib import Path
 
 from lingon.bundle import names
-from lingon.bundle.manifest import Confidence, Manifest, Precision
+from lingon.bundle.manifest import Alignment, Confidence, Manifest, Precision
 from lingon.bundle.store import Bundle, FileContent, publish_bundle, with_checksums, write_files
 from lingon.errors import DeviceError, SettingsError
 from lingon.export.calibration import calibration_sentences
@@ -67,7 +67,7 @@ def export_checkpoint(
     target = folder / str(manifest.version)
     _log_short_text(texts.held_out, settings, log)
     weights = WeightFiles(folder.absolute())
-    built = _build_graphs(checkpoint, texts.training, settings, log, known, weights)
+    built = _build_graphs(checkpoint, texts.training, settings, log, known, weights, manifest.alignment)
     files |= weight_files(weights)
     reads = {name: each.reads for name, each in built.items()}
     paths = {name: _paths(each) for name, each in built.items()}
@@ -203,8 +203,9 @@ def _build_graphs(
     log: Callable[[str], None],
     known: Known,
     weights: WeightFiles,
+    alignment: Alignment,
 ) -> dict[str, BuiltGraphs]:
-    """Return the graphs of each precision. Their weights are added to `weights`."""
+    """Return the graphs of each precision. Their weights are added to `weights`; alignment: of the manifest."""
     model, sentences = checkpoint.model, known.sentences
     if settings.is_quantised and not sentences and known.ranges is None:
         sentences = calibration_sentences(checkpoint, training, settings.calibration_sentences)
@@ -215,7 +216,7 @@ def _build_graphs(
         if kind.provider == CUDA and not kind.scattered and not kind.native:
             _log_slow_heads(name, model.settings, log)
         listed = settings.shortlist is not None
-        built[name] = build(model, name, weights, calibration, shortlist=listed)
+        built[name] = build(model, name, weights, calibration, shortlist=listed, alignment=alignment)
         sizes = ", ".join(f"{file} {weights.size(file) / 1e6:.1f} MB" for file in built[name].reads)
         log(f"{name}: built, reads {sizes}")
     return built

@@ -1,6 +1,7 @@
 // Attention by scaled dot products. A query reads the keys of its own sentence, as far as its length, and no mask.
 #include <algorithm>
 #include <cstring>
+#include <type_traits>
 
 #include "memory.h"
 #include "operators.h"
@@ -125,12 +126,37 @@ class StepAttention : public Attention {
   bool has_table_;
 };
 
+// Write the means of the weights of some heads, (queries, width), 0 beyond the length of the sentence.
+// weights: what `attend` left of queries that attended together, see kernels.h.
+void write_means(const float* weights, const std::vector<int64_t>& heads, int64_t queries, int64_t length,
+                 int64_t width, float* means) {
+  const int64_t stride = (length + 7) / 8 * 8;
+  for (int64_t query = 0; query < queries; ++query, means += width) {
+    std::copy_n(weights + (heads[0] * queries + query) * stride, length, means);
+    for (size_t place = 1; place < heads.size(); ++place) {
+      const float* own = weights + (heads[place] * queries + query) * stride;
+      for (int64_t key = 0; key < length; ++key) means[key] += own[key];
+    }
+    for (int64_t key = 0; key < length; ++key) means[key] /= (float)heads.size();
+    std::fill(means + length, means + width, 0.0f);
+  }
+}
+
 // Inputs: query (rows, dim), keys (sentences, heads, size, width) and values (sentences, heads, width, size) both
-// float16 or both float, lengths (sentences) int64, the keys of each sentence. A sentence has rows / sentences adjacent
-// rows. Output: (rows, dim).
+// float16 or both float, lengths (sentences) int64, the keys of each sentence; and optionally constant heads (any
+// number) int64. A sentence has rows / sentences adjacent rows. Outputs: (rows, dim); and with heads the mean of their
+// weights, (rows, width) float.
 class CrossAttention : public Attention {
  public:
-  using Attention::Attention;
+  CrossAttention(const NodeInfo& info, size_t inputs) : Attention(info, inputs) {
+    if (inputs < 5) return;
+    const Tensor given = info.constant(4);
+    const int64_t* head = given.as<int64_t>();
+    require(given.size() > 0, "expects a head at least");
+    for (int64_t place = 0; place < given.size(); ++place)
+      require(0 <= head[place] && head[place] < heads_, "got a head that it does not have");
+    aligned_.assign(head, head + given.size());
+  }
 
   void run(const RunContext& context) const override {
     const Tensor query = context.input(0), keys = context.input(1), values = context.input(2);
@@ -149,13 +175,25 @@ class CrossAttention : public Attention {
       require(0 < length[sentence] && length[sentence] <= width, "got a length beyond the width of the memory");
     const float* own = query.as<float>();
     float* mixed = context.output(0, {rows, heads.dim()}).as<float>();
+    float* means = nullptr;
+    if (!aligned_.empty()) {  // a node that asks for nothing pays for nothing
+      const Tensor found = context.output(1, {rows, width});
+      if (found.given()) means = found.as<float>();
+    }
     const int64_t each = sentences > 0 ? rows / sentences : 0;
     const auto cross = [&](const auto* key, const auto* value) {
       context.parallel(sentences, grain_for(width, each * heads.dim()), [&](int64_t first, int64_t last) {
         for (int64_t sentence = first; sentence < last; ++sentence) {
           const int64_t begin = sentence * heads.dim() * width, place = sentence * each * heads.dim();
           const Queries read{own + place, heads.dim(), each, mixed + place, heads.dim()};
-          attend_to(read, key + begin, value + begin, heads, width, length[sentence]);
+          const Heads<std::decay_t<decltype(*key)>> keys_and_values{
+              key + begin, value + begin, heads.count, width * heads.size, width, heads.size, length[sentence],
+              heads.size,  true};
+          float* weights = weights_of(width, heads.count);
+          if (means)
+            attend_and_align(read, keys_and_values, weights, width, means + sentence * each * width);
+          else
+            attend(read, keys_and_values, scale_, weights);
         }
       });
     };
@@ -166,14 +204,18 @@ class CrossAttention : public Attention {
   }
 
  private:
-  // One sentence.
+  // The queries of one sentence, as many at a time as leave their weights behind. means: those of the first query.
   template <typename T>
-  void attend_to(const Queries& queries, const T* keys, const T* values, const Shape& heads, int64_t width,
-                 int64_t length) const {
-    const int64_t stride = width * heads.size;
-    const Heads<T> read{keys, values, heads.count, stride, width, heads.size, length, heads.size, true};
-    attend(queries, read, scale_, weights_of(width, heads.count));
+  void attend_and_align(Queries left, const Heads<T>& heads, float* weights, int64_t width, float* means) const {
+    for (int64_t rest = left.count; rest > 0; rest -= kQueries, means += kQueries * width) {
+      left.count = std::min(rest, kQueries);
+      attend(left, heads, scale_, weights);
+      write_means(weights, aligned_, left.count, heads.length, width, means);
+      left.values += kQueries * left.stride, left.mixed += kQueries * left.mixed_stride;
+    }
   }
+
+  std::vector<int64_t> aligned_;  // heads
 };
 
 // Self-attention of whole sentences.
@@ -268,7 +310,7 @@ std::vector<OperatorKind> attention_kinds() {
            {number, number, number},
            4,
            make<StepAttention<float>>},
-          {"CrossAttention", {number, any, any, integer}, {number}, 4, make<CrossAttention>},
+          {"CrossAttention", {number, any, any, integer, integer}, {number, number}, 4, make<CrossAttention>, -1, 1},
           {"SelfAttention", {number, integer}, {number}, 2, make<SelfAttention>}};
 }
 

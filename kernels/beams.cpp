@@ -54,6 +54,7 @@ struct Sentence {
   float* ended_totals;
   int64_t* ended_tokens;   // (beams, capacity)
   float* ended_log_probs;  // (beams, capacity), that of the end token too
+  int32_t* ended_table;    // (beams, capacity), the row of each position, that of the end token too; or null
 };
 
 bool has_nan(const Sentence& sentence) {
@@ -85,6 +86,10 @@ void write_ended(const Sentence& sentence, const Ranking& ranked, int64_t end_to
     std::copy_n(sentence.history_log_probs + from, steps, sentence.ended_log_probs + to);
     sentence.ended_log_probs[to + steps] = each.log_prob;
     sentence.ended_totals[place] = each.total;
+    if (!sentence.ended_table) continue;
+    const int32_t row = (int32_t)sentence.rows[each.parent];
+    for (int64_t position = 0; position <= steps; ++position)
+      sentence.ended_table[to + position] = row + sentence.table[from + position];
   }
 }
 
@@ -147,8 +152,9 @@ void advance(const Sentence& sentence, int64_t end_token) {
 // int64, rows (sentences, beams) int64, totals (sentences, beams), history (sentences, beams, capacity) int64, its
 // log-probabilities, and the table (rows, capacity) int32.
 // Outputs: the seven that change, which may be in the memory of the inputs; ended (sentences, beams) bool, their
-// totals, tokens and log-probabilities, see Sentence; and failed (sentences) bool, sentences with NaN, which stay as
-// they are. Attribute: end, the end token.
+// totals, tokens and log-probabilities, see Sentence; failed (sentences) bool, sentences with NaN, which stay as they
+// are; and optionally the rows of the ended ones (sentences, beams, capacity) int32: which row of its sentence holds
+// each position. Attribute: end, the end token.
 class BeamStep : public Operator {
  public:
   BeamStep(const NodeInfo& info, size_t) : end_(info.integer("end")) {}
@@ -173,6 +179,7 @@ class BeamStep : public Operator {
     const Tensor ended = context.output(7, by_rank), totals = context.output(8, by_rank);
     const Tensor tokens = context.output(9, dims), token_log_probs = context.output(10, dims);
     bool* failed = context.output(11, {sentences}).as<bool>();
+    const Tensor table = context.output(12, dims);
     for (int64_t each = 0; each < sentences; ++each) {
       const int64_t row = each * beams, long_row = row * capacity;
       const Sentence sentence{beams,
@@ -190,7 +197,8 @@ class BeamStep : public Operator {
                               ended.as<bool>() + row,
                               totals.as<float>() + row,
                               tokens.as<int64_t>() + long_row,
-                              token_log_probs.as<float>() + long_row};
+                              token_log_probs.as<float>() + long_row,
+                              table.given() ? table.as<int32_t>() + long_row : nullptr};
       std::fill_n(sentence.ended, beams, false);
       failed[each] = has_nan(sentence);
       if (!failed[each]) advance(sentence, end_);
@@ -225,9 +233,11 @@ std::vector<OperatorKind> beam_kinds() {
   const ElementType flag = ElementType::kBool;
   return {{"BeamStep",
            {integer, number, integer, integer, integer, number, integer, number, small},
-           {integer, integer, integer, number, integer, number, small, flag, number, integer, number, flag},
+           {integer, integer, integer, number, integer, number, small, flag, number, integer, number, flag, small},
            9,
-           make<BeamStep>}};
+           make<BeamStep>,
+           -1,
+           1}};
 }
 
 }  // namespace lingon

@@ -150,7 +150,8 @@ struct Kernels {
   // to = the columns of `from` as rows, each with zeros up to a multiple of 8. columns: a multiple of 8.
   void (*transpose)(const float* from, int64_t stride, int64_t rows, int64_t columns, float* to);
 
-  // mixed = softmax(scale * query keys) values. weights: scratch of kQueries * heads * (length rounded up to 8).
+  // mixed = softmax(scale * query keys) values. weights: scratch of kQueries * heads * (length rounded up to 8). Of at
+  // most kQueries queries it then has the weights, (heads, queries, length rounded up to 8), 0 beyond the length.
   void (*attend)(const Queries& queries, const Heads<float>& heads, float scale, float* weights);
   void (*attend_halves)(const Queries& queries, const Heads<Half>& heads, float scale, float* weights);
 

@@ -222,7 +222,8 @@ class CardTransformerGraphs(NativeTransformerGraphs):
         """
         graph = step.graph
         attention = CardStepAttention(step.blocks, positions, step.table)
-        rows = self._step_rows(step.blocks, ids, positions, step.declared, attention, step.crossing)
+        crossing = step.crossing
+        rows = self._step_rows(step.blocks, ids, positions, step.declared, attention, crossing, crossing)
         kind = "Choose" if outputs is None else "ChooseWithLogits"
         inputs = rows, *self._output_layer.parameters(graph), count
         named = outputs or [f"{rows}.{part}" for part in ("ids", "log_probs")]

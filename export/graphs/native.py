@@ -21,6 +21,7 @@ from lingon.bundle.names import (
     CANDIDATE_LOG_PROBS,
     ENDED,
     ENDED_LOG_PROBS,
+    ENDED_TABLE,
     ENDED_TOKENS,
     ENDED_TOTALS,
     FAILED,
@@ -161,6 +162,7 @@ FOUND = {
     ENDED_TOKENS: (np.int64, PASTS),
     ENDED_LOG_PROBS: (np.float32, PASTS),
     FAILED: (np.bool_, PASTS[:1]),
+    ENDED_TABLE: (np.int32, PASTS),
 }
 """What the step returns besides."""
 
@@ -312,6 +314,18 @@ class NativeTransformerGraphs(TransformerGraphs):
 
         return write
 
+    def _attending(self, blocks: Blocks, crossing: Crossing, lengths: str) -> Crossing:
+        if not has_native_heads(blocks.settings):
+            return super()._attending(blocks, crossing, lengths)
+
+        def write(module: CrossAttention, name: str, rows: str, memory: tuple[str, str]) -> tuple[str, str]:
+            aligned = self._declare_attention(blocks.graph)
+            heads = blocks.graph.int64s(*self.alignment.heads)
+            _, mixed = _cross(blocks, module, name, rows, memory, lengths, heads, aligned=aligned)
+            return blocks.linear(module.output, f"{name}.output", mixed), aligned
+
+        return write
+
     def _weighted_crossing(self, blocks: Blocks, source: EncoderInputs) -> Crossing:
         if not has_native_heads(blocks.settings):
             return super()._weighted_crossing(blocks, source)
@@ -416,13 +430,24 @@ class NativeStepAttention:
 
 
 def _cross(
-    blocks: Blocks, module: CrossAttention, name: str, rows: str, memory: tuple[str, str], lengths: str
+    blocks: Blocks,
+    module: CrossAttention,
+    name: str,
+    rows: str,
+    memory: tuple[str, str],
+    *inputs: str,
+    aligned: str = "",
 ) -> tuple[str, str]:
-    """Return the scaled queries of rows and what they read of a memory, (rows, dim) each."""
-    settings = blocks.settings
+    """Return the scaled queries of rows and what they read of a memory, (rows, dim) each.
+
+    inputs: the lengths of the memories, and with `aligned` the heads whose mean it is
+    aligned: the name of the mean of their weights (rows, source_length), or "" for none
+    """
+    graph, settings = blocks.graph, blocks.settings
     query = blocks.linear(module.query, f"{name}.query", rows, settings.head_dim**-0.5)
-    inputs = query, *memory, lengths
-    return query, blocks.graph.op("CrossAttention", *inputs, domain=KERNELS, heads=settings.heads, scale=1.0)
+    outputs = [graph.new_name("CrossAttention"), *([aligned] if aligned else [])]
+    sizes = {"heads": settings.heads, "scale": 1.0}
+    return query, graph.ops("CrossAttention", query, *memory, *inputs, outputs=outputs, domain=KERNELS, **sizes)[0]
 
 
 @dataclass(slots=True)

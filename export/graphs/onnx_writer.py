@@ -212,7 +212,11 @@ class GraphBuilder:
 
     def op(self, kind: str, *inputs: str, named: str | None = None, domain: str = "", **attributes: Any) -> str:
         """Add a node with one output and return the name of the output, which is `named` or a new name."""
-        return self.ops(kind, *inputs, outputs=[named or f"{kind}.{self._count}"], domain=domain, **attributes)[0]
+        return self.ops(kind, *inputs, outputs=[named or self.new_name(kind)], domain=domain, **attributes)[0]
+
+    def new_name(self, kind: str) -> str:
+        """Return a name for an output of the next node; kind: of that node."""
+        return f"{kind}.{self._count}"
 
     def ops(self, kind: str, *inputs: str, outputs: list[str], domain: str = "", **attributes: Any) -> list[str]:
         """Add a node with several outputs and return their names."""

@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 
 from lingon.bundle import names
-from lingon.bundle.manifest import State
+from lingon.bundle.manifest import NO_ALIGNMENT, Alignment, State
 from lingon.bundle.store import FileContent
 from lingon.errors import CheckpointError, SettingsError
 from lingon.export.graphs.card import CardTransformerGraphs, operators_lack
@@ -138,12 +138,14 @@ def build(
     calibration: Sequence[SentenceIds] | Calibration,
     *,
     shortlist: bool,
+    alignment: Alignment = NO_ALIGNMENT,
 ) -> BuiltGraphs:
     """Build the graphs of one precision and add their weights to `weights`.
 
     calibration: sentences on which the ranges of 8-bit activations are measured. Builds of several precisions with one
         Calibration measure once
     shortlist: whether to build the graphs for decoding with a shortlist. Only the CPU provider has them
+    alignment: the heads whose mean weights a decoder step outputs, in graphs for the CPU
     """
     kind = PRECISION_KINDS[precision]
     if not isinstance(calibration, Calibration):
@@ -153,36 +155,42 @@ def build(
     assert precision in precisions_of(model), f"{precision} graphs of {type(model).__name__}"
     graphs: TransformerGraphs | RecurrentGraphs
     if isinstance(model, Transformer):
-        graphs, emulation = _transformer_graphs(model, kind, weights, calibration)
+        graphs, emulation = _transformer_graphs(model, kind, weights, calibration, alignment)
     else:
-        graphs, emulation = _recurrent_graphs(model, kind, weights, calibration)
+        graphs, emulation = _recurrent_graphs(model, kind, weights, calibration, alignment)
     files = graphs.files(shortlist=shortlist and not kind.on_device)
     paths = {f"{precision}/{name}": content for name, content in files.items()}
     return BuiltGraphs(paths, tuple(sorted(graphs.reads)), emulation)
 
 
 def _transformer_graphs(
-    model: Transformer, kind: PrecisionKind, weights: WeightFiles, calibration: Calibration
+    model: Transformer, kind: PrecisionKind, weights: WeightFiles, calibration: Calibration, alignment: Alignment
 ) -> tuple[TransformerGraphs, Emulation | None]:
     """Return the builder of the graphs, and for 8-bit graphs what returns the model that they compute."""
     built = calibration.smoothed(model) if kind.quantised else model
     if kind.native and kind.on_device:
         return CardTransformerGraphs(built, kind.dtype, weights), None
     if kind.native:
-        native = NativeTransformerGraphs(built, kind.dtype, weights, quantised=kind.quantised)
+        native = NativeTransformerGraphs(built, kind.dtype, weights, alignment=alignment, quantised=kind.quantised)
         narrowed = {"memory": native.narrows_memory, "past": native.narrows_past}
         if not kind.quantised:
             return native, None
         return native, lambda: narrow_states(emulate(calibration.smoothed(model), None), **narrowed)
     ranges = calibration.ranges(model) if kind.quantised else None
     graphs = TransformerGraphs(
-        built, kind.dtype, weights, ranges, device_states=kind.on_device, scattered=kind.scattered
+        built,
+        kind.dtype,
+        weights,
+        ranges,
+        device_states=kind.on_device,
+        scattered=kind.scattered,
+        alignment=alignment,
     )
     return graphs, None if ranges is None else lambda: emulate(calibration.smoothed(model), ranges)
 
 
 def _recurrent_graphs(
-    model: AnyModel, kind: PrecisionKind, weights: WeightFiles, calibration: Calibration
+    model: AnyModel, kind: PrecisionKind, weights: WeightFiles, calibration: Calibration, alignment: Alignment
 ) -> tuple[RecurrentGraphs, Emulation | None]:
     """See _transformer_graphs. States between -1 and 1 need no smoothing."""
     assert isinstance(model, RecurrentModel)
@@ -190,8 +198,8 @@ def _recurrent_graphs(
     ranges = calibration.ranges(system.model) if kind.quantised and not kind.native else None
     emulation = partial(emulate, system.model, ranges) if kind.quantised else None
     if kind.native:
-        return NativeRecurrentGraphs(system, weights, quantised=kind.quantised), emulation
-    return RecurrentGraphs(system, weights, ranges), emulation
+        return NativeRecurrentGraphs(system, weights, alignment=alignment, quantised=kind.quantised), emulation
+    return RecurrentGraphs(system, weights, ranges, alignment), emulation
 
 
 def weight_files(weights: WeightFiles) -> dict[str, FileContent]:

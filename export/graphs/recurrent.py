@@ -10,7 +10,7 @@ from typing import Any, Generic
 import numpy as np
 
 from lingon.bundle import names
-from lingon.bundle.manifest import State
+from lingon.bundle.manifest import NO_ALIGNMENT, Alignment, State
 from lingon.export.graphs.layers import (
     FloatMatMul,
     Int8MatMul,
@@ -287,12 +287,14 @@ class RecurrentGraphs:
     """A builder of the graphs of a system in one precision, for the CPU provider.
 
     ranges: the input range of each matrix product. With them, products are in 8-bit integers
+    alignment: whether a decoder step outputs its attention, of the only head that there is; not without heads
     reads: the weight files that the graphs built so far point to
     """
 
     system: RecurrentSystem[Any]
     weights: WeightFiles
     ranges: Mapping[str, InputRange] | None = None
+    alignment: Alignment = NO_ALIGNMENT
     reads: set[str] = field(default_factory=set)
 
     @property
@@ -417,6 +419,10 @@ class RecurrentGraphs:
         token = self.system.embed(layers, "target", ids)
         done = self.system.step(layers, StepInputs(token, by_sentence, states, lengths, batch))
         self._output_states(graph, done)
+        if self.alignment.heads and done.attention is not None:
+            sizes = graph.op("Concat", graph.int64s(-1), graph.op("Shape", done.attention, start=2), axis=0)
+            named = graph.declare_output(names.STEP_ATTENTION, np.float32, ("rows", "source_length"))
+            graph.op("Reshape", done.attention, sizes, named=named)
         return layers, done.hidden, batch
 
     def _output_states(self, graph: GraphBuilder, done: StepOutputs) -> None:

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from lingon.bundle import names
-from lingon.bundle.manifest import State, StateKind
+from lingon.bundle.manifest import NO_ALIGNMENT, Alignment, State, StateKind
 from lingon.export.graphs.attention import (
     AdditiveAttention,
     GroupedAttention,
@@ -192,6 +192,8 @@ class TransformerGraphs:
         since computing it would make every step wait for the device, and there are graphs that position and copy states
     scattered: whether decoder steps use ScatteredAttention, as float32 on CUDA must, and not GroupQueryAttention
     ranges: the input range of each matrix product. With them, products are in 8-bit integers (CPU provider only)
+    alignment: the heads whose mean weights a decoder step outputs. Without heads, and for a provider with memory of its
+        own, it outputs none
     reads: the weight files that the graphs built so far point to
     """
 
@@ -201,6 +203,7 @@ class TransformerGraphs:
     ranges: Mapping[str, InputRange] | None = None
     device_states: bool = False
     scattered: bool = False
+    alignment: Alignment = NO_ALIGNMENT
     reads: set[str] = field(default_factory=set)
 
     def files(self, *, shortlist: bool = False) -> dict[str, bytes]:
@@ -273,8 +276,10 @@ class TransformerGraphs:
         declared = {state.name: self._declare_state(graph, state) for state in states(self.model)}
         batch = graph.op("Shape", lengths)
         crossing = self._crossing(blocks, declared["memory.0.key"], lengths, batch, single=single)
+        outputs_attention = self.alignment.heads and not self.device_states
+        attending = self._attending(blocks, crossing, lengths) if outputs_attention else crossing
         attention = self._step_attention(blocks, positions, declared)
-        return blocks, self._step_rows(blocks, ids, positions, declared, attention, crossing), batch
+        return blocks, self._step_rows(blocks, ids, positions, declared, attention, crossing, attending), batch
 
     def _step_rows(
         self,
@@ -284,10 +289,12 @@ class TransformerGraphs:
         declared: dict[str, str],
         attention: StepAttention | None,
         crossing: Crossing,
+        attending: Crossing,
     ) -> str:
         """Write the layers of a decoder step and return the input of the output layer (rows, dim).
 
         declared: the inputs of the graph for the states, by the names of the states
+        attending: the cross-attention of the layer for alignments; of the others, `crossing`
         """
         rows = blocks.embed(self.model.target_embedding, table_name(self.model, "target"), "target", ids, positions)
         for number, layer in enumerate(self._decoder_layers()):
@@ -296,7 +303,8 @@ class TransformerGraphs:
             attended = self._step_past(blocks, layer, number, read, declared, attention)
             rows = blocks.after(layer.around_attention, f"{name}.around_attention", rows, attended)
             memory = (declared[f"memory.{number}.key"], declared[f"memory.{number}.value"])
-            rows, _ = self._rest_of_layer(blocks, layer, name, rows, memory, crossing)
+            writes = attending if number == self.alignment.layer else crossing
+            rows, _ = self._rest_of_layer(blocks, layer, name, rows, memory, writes)
         return blocks.norm(self.model.decoder_norm, "decoder_norm", rows)
 
     def _step_past(
@@ -343,6 +351,27 @@ class TransformerGraphs:
         width = graph.op("Shape", key, start=axis, end=axis + 1)
         bias = blocks.attention_bias(visible(graph, lengths, width))
         return partial(cross_attention, blocks, batch=batch, bias=bias, single=single)
+
+    def _attending(self, blocks: Blocks, crossing: Crossing, lengths: str) -> Crossing:
+        """Return what writes the cross-attention of the layer for alignments into a step, and outputs STEP_ATTENTION.
+
+        crossing: what writes that of the other layers; lengths: of the memories
+        """
+
+        def write(module: CrossAttention, name: str, rows: str, memory: tuple[str, str]) -> tuple[str, str]:
+            graph, (crossed, weights) = blocks.graph, crossing(module, name, rows, memory)
+            chosen = graph.op("Gather", weights, graph.int64s(*self.alignment.heads), axis=1)
+            mean = cast_to_float32(graph, graph.op("ReduceMean", chosen, graph.int64s(1), keepdims=0))
+            sizes = graph.op("Concat", graph.int64s(-1), graph.op("Shape", weights, start=3), axis=0)
+            graph.op("Reshape", mean, sizes, named=self._declare_attention(graph))
+            return crossed, weights
+
+        return write
+
+    @staticmethod
+    def _declare_attention(graph: GraphBuilder) -> str:
+        """Declare and return the output of a step that says where its rows look."""
+        return graph.declare_output(names.STEP_ATTENTION, np.float32, ("rows", "source_length"))
 
     def _weighted_crossing(self, blocks: Blocks, source: EncoderInputs) -> Crossing:
         """Return what writes cross-attention into the scorer, with its weights."""

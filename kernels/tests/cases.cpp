@@ -190,6 +190,10 @@ Case cross_attention(Random& random) {
                       numbers(random, {sentences, heads, size_of_head, width}, narrow),
                       numbers(random, {sentences, heads, width, size_of_head}, narrow),
                       int64s({sentences}, [&] { return random.between(1, width); })};
+  if (random.chance(50)) {
+    made.info.inputs.push_back(int64s({random.between(1, heads)}, [&] { return random.between(0, heads - 1); }));
+    made.info.first_constant = 4, made.info.last_constant = 5;
+  }
   return made;
 }
 

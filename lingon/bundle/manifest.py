@@ -310,6 +310,10 @@ class Alignment:
     heads: Annotated[tuple[Index, ...], MaxLength(1024)]
 
 
+NO_ALIGNMENT = Alignment(0, ())
+"""The alignment of a model without any."""
+
+
 @dataclass(frozen=True, slots=True)
 class Manifest:
     """The content of manifest.json."""

@@ -17,7 +17,7 @@ import numpy as np
 from lingon.errors import EngineFault, OutOfMemory, RequestError
 from lingon.serving.decoding.job import DecodeJob, Hypothesis
 from lingon.serving.decoding.rules import Progress
-from lingon.serving.runtime.runner import BatchShape, Buffers, Encoded, PastBuffers, SavedPast
+from lingon.serving.runtime.runner import AttendingBuffers, BatchShape, Buffers, Encoded, PastBuffers, SavedPast
 from lingon.text import BOS
 
 logger = logging.getLogger(__name__)
@@ -53,6 +53,8 @@ class RunningBatch(ABC, Generic[SequenceT]):
         self._sequences: list[SequenceT | None] = []  # by slot; None for a free slot
         self._free: set[int] = set()  # free slots
         self._with_logits = 0  # sequences that need logits
+        self._attention = buffers.attention if isinstance(buffers, AttendingBuffers) else None
+        self._attending = 0  # sequences whose hypotheses say where they looked
         self._slots_of_buffers, self._used_slots = shape.sentences, 0
         # (slots, beam_size): the next input token of each row, and its number of input tokens so far.
         self._next = buffers.token_ids.reshape(shape.sentences, shape.beam_size)
@@ -90,12 +92,15 @@ class RunningBatch(ABC, Generic[SequenceT]):
             self._used_slots = max(self._used_slots, len(self._sequences))
         self._buffers.place(slot, encoded, index, piece_ids)
         try:
+            if self._attention is not None and job.options.attention:
+                self._attention.kept = True
             self._sequences[slot] = self._start(slot, job)
         except Exception as error:
             self._free.add(slot)
             return _request_error(error)
         self.live += 1
         self._with_logits += job.options.needs_logits
+        self._attending += job.options.attention
         return None
 
     def remove(self, job_numbers: Container[int]) -> None:
@@ -135,6 +140,8 @@ class RunningBatch(ABC, Generic[SequenceT]):
         past, known = job.past, 0
         if past is not None and self._past_buffers is not None and self._past_buffers.restore(slot, past):
             known = past.length
+            if self._attention is not None and job.options.attention:
+                self._attention.restore(slot, past.attention, known)
         self._next[slot], self._positions[slot] = (BOS, *job.prefix)[known], known
         return job.prefix[:known]
 
@@ -149,6 +156,9 @@ class RunningBatch(ABC, Generic[SequenceT]):
         self._free.add(slot)
         self.live -= 1
         self._with_logits -= job.options.needs_logits
+        self._attending -= job.options.attention
+        if self._attention is not None and not self._attending:
+            self._attention.kept = False
         return job
 
     def _fail(self, slot: int, error: Exception | None = None) -> JobResult:
@@ -159,6 +169,16 @@ class RunningBatch(ABC, Generic[SequenceT]):
         self.copied_bytes += self._buffers.move(source, target, int(self._positions[source, 0]))
         for array in self._slot_arrays():
             array[target] = array[source]
+
+    def _attention_of(self, slot: int, row: int, steps: int) -> np.ndarray | None:
+        """Return where a row of a slot looked in its first steps, (steps, source_length); None if its job wants none.
+
+        The past of the row must be that of these steps: a later step may give the row to another hypothesis.
+        """
+        job = self._sequence(slot).job
+        if self._attention is None or not job.options.attention:
+            return None
+        return self._attention.of_row(slot * self.beam_size + row, steps)[:, : len(job.source_ids)]
 
     def _sequence(self, slot: int) -> SequenceT:
         sequence = self._sequences[slot]
@@ -203,6 +223,7 @@ def make_hypothesis(
     progress: Progress | None,
     *,
     finished: bool,
+    attention: np.ndarray | None = None,
     past: SavedPast | None = None,
 ) -> Hypothesis:
     """Return a hypothesis with its score, without the hidden tokens of the prefix.
@@ -211,9 +232,13 @@ def make_hypothesis(
     total: sum of log_probs
     progress: state of the rules of the request, if it has any
     past: see Hypothesis
+    attention: a row for each of log_probs, see Hypothesis
     """
     rules = job.options.rules
     missing = rules.forced.missing(progress.forced) if rules and rules.forced and progress else 0
     generated = max(len(log_probs) - len(job.prefix), 1)
     score = total / generated**job.options.length_penalty
-    return Hypothesis(tuple(tokens[job.hidden :]), tuple(log_probs[job.hidden :]), score, finished, missing, past)
+    shown = None if attention is None else attention[job.hidden :]
+    return Hypothesis(
+        tuple(tokens[job.hidden :]), tuple(log_probs[job.hidden :]), score, finished, missing, past, shown
+    )

@@ -220,16 +220,26 @@ class BeamSequence:
     ended: list[Hypothesis] = field(default_factory=list)
     threshold: float = -math.inf
 
-    def add(self, rank: int, tokens: np.ndarray, log_probs: np.ndarray, total: float, *, finished: bool) -> None:
+    def add(
+        self,
+        rank: int,
+        tokens: np.ndarray,
+        log_probs: np.ndarray,
+        total: float,
+        attention: np.ndarray | None,
+        *,
+        finished: bool,
+    ) -> None:
         """Add an ended hypothesis; tokens: (length), log_probs: (length), with the end token's if finished.
 
         rank: rank of the hypothesis, before its end token if finished
-
+        attention: a row for each of log_probs, or None if its job wants none
         """
         progress = self.progress[rank] if self.progress else None
-        self.ended.append(
-            make_hypothesis(self.job, tokens.tolist(), log_probs.tolist(), total, progress, finished=finished)
+        made = make_hypothesis(
+            self.job, tokens.tolist(), log_probs.tolist(), total, progress, finished=finished, attention=attention
         )
+        self.ended.append(made)
         enough = self.job.options.enough
         if len(self.ended) >= enough:
             self.threshold = self.best(enough)[-1].score
@@ -362,8 +372,17 @@ class BeamBatch(RunningBatch[BeamSequence]):
             steps = int(self._positions[slot, 0]) - 1
             tokens, log_probs = ended.tokens[slot, rank, :steps], ended.log_probs[slot, rank, : steps + 1]
             with noting_failure(slot, failed):
-                self._sequence(slot).add(0, tokens, log_probs, float(ended.totals[slot, rank]), finished=True)
+                total, attention = float(ended.totals[slot, rank]), self._attention_of_ended(ended, slot, rank)
+                self._sequence(slot).add(0, tokens, log_probs, total, attention, finished=True)
         return self._finish(failed)
+
+    def _attention_of_ended(self, ended: EndedBeams, slot: int, rank: int) -> np.ndarray | None:
+        """Return where a hypothesis that ended looked, or None; rank: its place in `ended`. See _attention_of."""
+        job, steps = self._sequence(slot).job, int(self._positions[slot, 0])
+        if self._attention is None or ended.rows is None or not job.options.attention:
+            return None
+        rows = slot * self.beam_size + ended.rows[slot, rank, :steps]
+        return self._attention.of_rows(rows)[:, : len(job.source_ids)]
 
     def _start(self, slot: int, job: DecodeJob) -> BeamSequence:
         rules = job.options.rules
@@ -456,7 +475,8 @@ class BeamBatch(RunningBatch[BeamSequence]):
             log_probs = np.append(self._log_probs[slot, row, :steps], ranked.log_probs[slot, index])
             total = float(ranked.totals[slot, index])
             with noting_failure(slot, failed):
-                self._sequence(slot).add(parent, self._tokens[slot, row, :steps], log_probs, total, finished=True)
+                tokens, attention = self._tokens[slot, row, :steps], self._attention_of(slot, int(row), steps + 1)
+                self._sequence(slot).add(parent, tokens, log_probs, total, attention, finished=True)
 
     def _continue(self, survivors: Ranked) -> None:
         """Make the survivors the live hypotheses."""
@@ -513,7 +533,8 @@ class BeamBatch(RunningBatch[BeamSequence]):
             if total > -math.inf:
                 row = self._rows[slot, rank]
                 tokens, log_probs = self._tokens[slot, row, :steps], self._log_probs[slot, row, :steps]
-                sequence.add(rank, tokens, log_probs, total, finished=False)
+                attention = self._attention_of(slot, int(row), int(steps))
+                sequence.add(rank, tokens, log_probs, total, attention, finished=False)
 
 
 def _slots_with_nan(log_probs: np.ndarray) -> Failures:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 
@@ -173,7 +173,8 @@ class GreedyBatch(RunningBatch[GreedySequence]):
     def _save(self, slot: int, sequence: GreedySequence) -> SavedPast | None:
         if self._past_buffers is None:
             return None
-        return self._past_buffers.save(slot, (BOS, *sequence.tokens[:-1]))
+        found = self._past_buffers.save(slot, (BOS, *sequence.tokens[:-1]))
+        return replace(found, attention=self._attention_of(slot, 0, found.length))
 
     def _start(self, slot: int, job: DecodeJob) -> GreedySequence:
         options = job.options
@@ -217,10 +218,12 @@ class GreedyBatch(RunningBatch[GreedySequence]):
         job, log_probs = sequence.job, sequence.log_probs
         finished = sequence.tokens[-1] == EOS
         tokens = sequence.tokens[:-1] if finished else sequence.tokens
-        past = sequence.past
+        past, total = sequence.past, sum(log_probs[len(job.prefix) :])
         if job.options.keep_past and not self._saves_prefix(job):
             past = self._save(slot, sequence)
-        total = sum(log_probs[len(job.prefix) :])
-        found = make_hypothesis(job, tokens, log_probs, total, sequence.progress, finished=finished, past=past)
+        attention = self._attention_of(slot, 0, len(log_probs))
+        found = make_hypothesis(
+            job, tokens, log_probs, total, sequence.progress, finished=finished, past=past, attention=attention
+        )
         self._release(slot)
         return job, (found,)

@@ -8,10 +8,12 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, field
 from typing import NamedTuple
 
+import numpy as np
+
 from lingon.errors import RequestError
 from lingon.serving.decoding.rules import Rules
 from lingon.serving.runtime.runner import AttentionChoice, SavedPast, Scored
-from lingon.text import BOS
+from lingon.text import BOS, LanguageTokens
 
 _numbers = itertools.count()
 
@@ -72,6 +74,7 @@ class Options:
     patience: float = 1.0  # see `ended_hypotheses`
     alternative: Alternative | None = None  # the token after the prefix; requires rules and no sampling
     prefix_log_probs: bool = False  # whether a greedy translation has those of its prefix; requires no shortlist
+    attention: bool = False  # whether hypotheses say where the model looked, if its graphs say it
     keep_past: bool = False  # whether a greedy translation has its past, see Hypothesis
 
     @property
@@ -113,6 +116,9 @@ class Hypothesis:
     past: the states after its input tokens, of which there is one for each of log_probs, if its job keeps them and the
         graphs can. Recurrent states are those after the first len(prefix) input tokens, if there is a prefix, because
         later ones are of no use to a translation that turns.
+    attention: (log_probs, source tokens) float32, the mean of the heads for alignments: where the model looked when it
+        predicted each token, and if finished the end token, as Scored.attention; source tokens as the encoder reads
+        them, those of the languages included. None unless the options ask for it and Runner.steps_attend
     """
 
     tokens: tuple[int, ...]
@@ -121,6 +127,13 @@ class Hypothesis:
     finished: bool
     missing: int = 0
     past: SavedPast | None = field(default=None, compare=False, repr=False)
+    attention: np.ndarray | None = field(default=None, compare=False, repr=False)
+
+    def attention_without(self, tokens: LanguageTokens) -> np.ndarray | None:
+        """Return the attention without the columns of the tokens of the languages, as Scored.without does."""
+        if self.attention is None:
+            return None
+        return self.attention[:, len(tokens.before) : self.attention.shape[1] - len(tokens.after)]
 
     @property
     def rank_key(self) -> tuple[int, float]:

@@ -163,7 +163,8 @@ def translate(
     pairs: the pair of each sentence, for a bundle of several languages; raises BundleError for a missing one
     translator: of the bundle, if there is one; its engine is not used
 
-    A separate engine translates them, so that the metrics of the model do not count these sentences.
+    Alignments are those of the scorer, so that they check it. A separate engine translates the sentences, so that the
+    metrics of the model do not count them.
     """
     limits = EngineLimits()
     engine = Engine(runner, limits, workers=workers)
@@ -174,6 +175,7 @@ def translate(
             translator = Translator(bundle, engine, limits, shortlist=shortlist)
         else:
             translator = translator.with_engine(engine, limits, shortlist)
+        translator.keeps_attention = False
         work = _translate(translator, sentences, options, pairs)
         with ThreadPoolExecutor(1) as thread:  # the calling thread may already run an event loop
             return thread.submit(asyncio.run, work).result()

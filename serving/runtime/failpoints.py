@@ -26,7 +26,9 @@ from lingon.alignment import AttentionKind
 from lingon.bundle.manifest import Limits
 from lingon.errors import LingonError, SettingsError
 from lingon.serving.runtime.runner import (
+    AttendingBuffers,
     AttentionChoice,
+    AttentionHistory,
     AttentionSize,
     BatchShape,
     BeamBuffers,
@@ -159,6 +161,10 @@ class FaultyRunner:
         return self._runner.spread
 
     @property
+    def steps_attend(self) -> bool:
+        return self._runner.steps_attend
+
+    @property
     def any_width(self) -> bool:
         return self._runner.any_width
 
@@ -221,6 +227,10 @@ class FaultyBuffers:
     @property
     def nbytes(self) -> int:
         return self._buffers.nbytes
+
+    @property
+    def attention(self) -> AttentionHistory | None:
+        return self._buffers.attention if isinstance(self._buffers, AttendingBuffers) else None
 
     def place(self, slot: int, encoded: Encoded, index: int, piece_ids: np.ndarray | None = None) -> None:
         """Put a sentence into a slot. The failpoint invalidates the slot first."""

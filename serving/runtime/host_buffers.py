@@ -33,6 +33,7 @@ PER_ROW = names.TOKEN_IDS, names.POSITIONS, names.BEAM_TABLE
 STATES = names.BEAM_ROWS, names.BEAM_TOTALS, names.BEAM_TOKENS, names.BEAM_LOG_PROBS  # in the order of BeamStates
 CHANGED = *PER_ROW, *STATES
 FOUND = names.ENDED, names.ENDED_TOTALS, names.ENDED_TOKENS, names.ENDED_LOG_PROBS, names.FAILED  # fields of EndedBeams
+MAY_BE_FOUND = names.ENDED_TABLE  # the last field of EndedBeams, which graphs of before do not output
 
 
 class OnnxBeamSearch:
@@ -49,6 +50,8 @@ class OnnxBeamSearch:
         ended, failed = np.zeros(states.rows.shape, np.bool_), np.zeros(len(states.rows), np.bool_)
         found = ended, *map(np.zeros_like, of_states[1:]), failed
         self._found = dict(zip(FOUND, found, strict=True))
+        if has_output(session, MAY_BE_FOUND):
+            self._found[MAY_BE_FOUND] = np.zeros(states.tokens.shape, np.int32)
         self._bound: dict[int, tuple[ort.IOBinding, EndedBeams]] = {}
 
     @raises_memory_error
@@ -93,6 +96,11 @@ class OnnxBeamSearch:
         return binding, EndedBeams(*(array[:sentences] for array in self._found.values()))
 
 
+def has_output(session: ort.InferenceSession, name: str) -> bool:
+    """Return whether a graph has an output of this name."""
+    return any(each.name == name for each in session.get_outputs())
+
+
 def bind_first(bind: Callable[..., None], name: str, array: np.ndarray, size: int) -> None:
     """Bind the first `size` entries of an array; bind: the method bind_input or bind_output of a binding."""
     bind(name, "cpu", 0, array.dtype, (size, *array.shape[1:]), array.ctypes.data)
@@ -106,6 +114,70 @@ def copy_table_rows(table: np.ndarray, sources: np.ndarray, targets: np.ndarray,
     for source, target, length in zip(sources.tolist(), targets.tolist(), lengths.tolist(), strict=True):
         table[target, :length] = table[source, :length] + (source - target)
     return int(lengths.sum()) * table.itemsize
+
+
+class PastAttention:
+    """See lingon.serving.runtime.runner.AttentionHistory. Its arrays are allocated when steps are kept first.
+
+    A step writes its weights to `latest`, from which `keep` copies them to the past of each row.
+
+    latest: (rows, width)
+    past: (rows, capacity, width)
+    """
+
+    def __init__(self, shape: BatchShape, table: np.ndarray | None) -> None:
+        """table: see lingon.bundle.names.BEAM_TABLE; None if the pasts of rows are copied."""
+        self._shape, self._table, self._kept = shape, table, False
+        self._index = np.arange(shape.rows)
+        self.latest, self.past = np.zeros((0, 0), np.float32), np.zeros((0, 0, 0), np.float32)
+
+    @property
+    def kept(self) -> bool:
+        return self._kept
+
+    @kept.setter
+    def kept(self, value: bool) -> None:
+        if value and not self.past.size:
+            shape = self._shape
+            self.latest = np.zeros((shape.rows, shape.width), np.float32)
+            self.past = np.zeros((shape.rows, shape.capacity, shape.width), np.float32)
+        self._kept = value
+
+    @property
+    def nbytes(self) -> int:
+        """Bytes of the address space of its arrays."""
+        return self.latest.nbytes + self.past.nbytes
+
+    def keep(self, positions: np.ndarray) -> None:
+        """Keep the weights of the latest step; positions: (rows of the step), those that it computed."""
+        rows = len(positions)
+        self.past[self._index[:rows], positions] = self.latest[:rows]
+
+    def restore(self, slot: int, saved: np.ndarray | None, length: int) -> None:
+        first = slot * self._shape.beam_size
+        steps = self.past[first : first + self._shape.beam_size, :length]
+        steps[...] = 0
+        if saved is not None:
+            width = min(saved.shape[1], self._shape.width)
+            steps[..., :width] = saved[:length, :width]
+
+    def of_row(self, row: int, length: int) -> np.ndarray:
+        if self._table is None:
+            return self.past[row, :length].copy()
+        return self.of_rows(row + self._table[row, :length])
+
+    def of_rows(self, rows: np.ndarray) -> np.ndarray:
+        found: np.ndarray = self.past[rows, self._steps[: len(rows)]]
+        return found
+
+    def copy(self, source: int, target: int, length: int) -> None:
+        """Copy the first `length` steps of a row to another one, if any are kept."""
+        if self.past.size:
+            self.past[target, :length] = self.past[source, :length]
+
+    @functools.cached_property
+    def _steps(self) -> np.ndarray:
+        return np.arange(self._shape.capacity)
 
 
 STEPS_SECONDS = 0.001  # seconds; several steps then stop, so that no sentence that joins or leaves waits longer
@@ -133,6 +205,7 @@ class StateLayout:
         operators, the only ones that read float16
     vocab: pieces with logits; 0 if it outputs none
     candidates: the most candidates of a row
+    attends: whether it outputs where its rows look
     """
 
     model: Manifest
@@ -143,6 +216,7 @@ class StateLayout:
     padded: bool
     vocab: int
     candidates: int
+    attends: bool = False
 
     @classmethod
     def of(cls, manifest: Manifest, graph: ort.InferenceSession) -> StateLayout:
@@ -159,6 +233,7 @@ class StateLayout:
             any(types[each.name] != np.float16 for each in memory),
             values[names.LOGITS].shape[1] if names.LOGITS in values else 0,
             manifest.candidates,
+            names.STEP_ATTENTION in values,
         )
 
 
@@ -192,7 +267,8 @@ class OnnxBuffers:
             np.moveaxis(self._arrays[each.name], 1 + each.shape.index("capacity"), 1) for each in self._caches
         ]
         self._position_bytes = sum(int(past[0, 0].nbytes) for past in self._pasts)
-        self._bound: dict[tuple[ort.InferenceSession, int, bool], Bound] = {}
+        self.attention = PastAttention(shape, self._arrays.get(names.BEAM_TABLE)) if layout.attends else None
+        self._bound: dict[tuple[ort.InferenceSession, int, bool, bool], Bound] = {}
 
     def _allocate(self, shape: BatchShape, max_candidates: int) -> dict[str, np.ndarray]:
         """Return all arrays but the logits, by name."""
@@ -237,11 +313,14 @@ class OnnxBuffers:
             _fill_with_invalid(self._arrays[state.name][slot])
         for state in (*self._caches, *self._recurrent):
             _fill_with_invalid(self._arrays[state.name][first : first + self.beam_size])
+        if self.attention is not None:
+            _fill_with_invalid(self.attention.past[first : first + self.beam_size])
 
     @property
     def nbytes(self) -> int:
         """Bytes of the address space of all arrays. The system backs only the written parts with memory."""
-        return sum(array.nbytes for array in self._arrays.values())
+        kept = 0 if self.attention is None else self.attention.nbytes
+        return sum(array.nbytes for array in self._arrays.values()) + kept
 
     @property
     def token_ids(self) -> np.ndarray:
@@ -261,6 +340,8 @@ class OnnxBuffers:
             session.run_with_iobinding(binding)
             if self._session.chooses:
                 self._session.measure_step(session, sentences * self.beam_size, time.perf_counter() - start)
+        if (attention := self._kept_attention) is not None:
+            attention.keep(self.positions[: sentences * self.beam_size])
         return step
 
     @raises_memory_error
@@ -280,6 +361,8 @@ class OnnxBuffers:
             stop = start + STEPS_SECONDS
             while True:
                 session.run_with_iobinding(binding)
+                if (attention := self._kept_attention) is not None:
+                    attention.keep(positions)
                 if forced is not None:
                     own = forced[len(found.tokens)]
                     np.copyto(ids, own, where=own != FREE)
@@ -336,6 +419,8 @@ class OnnxBuffers:
                 past[target, :length] = past[source, :length]
             for array in self._replaced:
                 array[target] = array[source]
+            if self.attention is not None:
+                self.attention.copy(source, target, length)
         return sum(lengths) * self._position_bytes + len(sources) * self._replaced_bytes
 
     def move(self, source: int, target: int, length: int) -> int:
@@ -368,10 +453,15 @@ class OnnxBuffers:
             yield Slice(name, name, sentences * self.beam_size)
 
     def _bound_step(self, session: ort.InferenceSession, sentences: int, logits: bool) -> Bound:
-        key = (session, sentences, logits)
+        key = (session, sentences, logits, self._kept_attention is not None)
         if key not in self._bound:
-            self._bound[key] = self._bind(*key)
+            self._bound[key] = self._bind(session, sentences, logits)
         return self._bound[key]
+
+    @property
+    def _kept_attention(self) -> PastAttention | None:
+        """Where the weights of a step are kept, or None if they are not."""
+        return self.attention if self.attention is not None and self.attention.kept else None
 
     def _bind(self, session: ort.InferenceSession, sentences: int, logits: bool) -> Bound:
         """Bind the arrays for a step of the first `sentences` slots."""
@@ -382,6 +472,8 @@ class OnnxBuffers:
         binding = session.io_binding()
         self._bind_slices(binding.bind_input, self._inputs(sentences))
         self._bind_slices(binding.bind_output, self._outputs(sentences, logits))
+        if (attention := self._kept_attention) is not None:
+            bind_first(binding.bind_output, names.STEP_ATTENTION, attention.latest, sentences * self.beam_size)
         return binding, step
 
     def _bind_slices(self, bind: Callable[..., None], slices: Iterable[Slice]) -> None:
@@ -469,8 +561,7 @@ class ShortlistBuffers(OnnxBuffers):
         self._pieces = [np.empty(0, np.int32)] * shape.sentences  # by slot, the permitted pieces of its sentence
         self._whole = False  # whether the union is the whole vocabulary
         self._outdated = True  # whether sentences were placed since the union was computed
-        # Sessions and numbers of sentences with bindings to the current union.
-        self._bound_to_union: set[tuple[ort.InferenceSession, int]] = set()
+        self._bound_to_union: set[ort.IOBinding] = set()  # to the current union
 
     def place(self, slot: int, encoded: Encoded, index: int, piece_ids: np.ndarray | None = None) -> None:
         assert piece_ids is not None
@@ -494,8 +585,8 @@ class ShortlistBuffers(OnnxBuffers):
         if self._outdated or (self._whole and sentences <= FEW):
             self._update_union(sentences)
         binding, step = super()._bound_step(session, sentences, logits)
-        if (session, sentences) not in self._bound_to_union:
-            self._bound_to_union.add((session, sentences))
+        if binding not in self._bound_to_union:
+            self._bound_to_union.add(binding)
             self._bind_slices(binding.bind_input, self._union_inputs(sentences))
         return binding, step
 

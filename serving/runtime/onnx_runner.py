@@ -28,7 +28,13 @@ from lingon.serving.runtime.card import register_card_operators
 from lingon.serving.runtime.card_buffers import CardGraphs
 from lingon.serving.runtime.device import CPU, CUDA, FP16_NATIVE, NATIVE, NATIVES
 from lingon.serving.runtime.device_buffers import Device, DeviceBuffers, GraphRecorder, StateBindings, StateGraphs
-from lingon.serving.runtime.host_buffers import OnnxBuffers, ShortlistBuffers, ShortlistGraphs, StateLayout
+from lingon.serving.runtime.host_buffers import (
+    OnnxBuffers,
+    ShortlistBuffers,
+    ShortlistGraphs,
+    StateLayout,
+    has_output,
+)
 from lingon.serving.runtime.runner import (
     AttentionChoice,
     AttentionMatrix,
@@ -278,6 +284,15 @@ class OnnxRunner:
     @property
     def shortlist(self) -> Shortlist | None:
         return self.shortlist_graphs.shortlist if self.shortlist_graphs else None
+
+    @property
+    def steps_attend(self) -> bool:
+        """See Runner. It is of all graphs of a decoder, and of beam search, that the bundle has."""
+        if self.state_graphs is not None:
+            return False
+        decoders = [self.decoder, *([self.shortlist_graphs.decoder] if self.shortlist_graphs is not None else [])]
+        says_rows = self.beam is None or has_output(self.beam, names.ENDED_TABLE)
+        return says_rows and all(has_output(each.all_cores, names.STEP_ATTENTION) for each in decoders)
 
     @property
     def spread(self) -> int:

@@ -70,12 +70,15 @@ class SavedPast:
     tokens: the input tokens, BOS first
     caches: (tokens or more, ...) each
     recurrent: (...) each; they are those after all tokens alone
+    attention: (tokens or more, source tokens), where the model looked at each step, in the source of that run; None if
+        its job did not ask for attention
     """
 
     model: object
     tokens: tuple[int, ...]
     caches: tuple[np.ndarray, ...]
     recurrent: tuple[np.ndarray, ...] = ()
+    attention: np.ndarray | None = None
 
     @property
     def length(self) -> int:
@@ -85,7 +88,8 @@ class SavedPast:
     @property
     def nbytes(self) -> int:
         """Bytes of the memory that it keeps. A cut frees none."""
-        return sum(each.nbytes for each in (*self.caches, *self.recurrent))
+        kept = 0 if self.attention is None else self.attention.nbytes
+        return sum(each.nbytes for each in (*self.caches, *self.recurrent)) + kept
 
     @property
     def can_cut(self) -> bool:
@@ -219,6 +223,8 @@ class EndedBeams:
     flags, totals: (sentences, beam_size), by rank: whether the hypothesis ended, and its log-probability
     tokens, log_probs: (sentences, beam_size, capacity), up to its end; log_probs includes the end token
     failed: (sentences), True for unchanged sentences with NaN
+    rows: (sentences, beam_size, capacity), by rank: the row of the sentence that computed each token up to its end, the
+        end token included; None if the graphs do not say it
     """
 
     flags: np.ndarray
@@ -226,6 +232,7 @@ class EndedBeams:
     tokens: np.ndarray
     log_probs: np.ndarray
     failed: np.ndarray
+    rows: np.ndarray | None = None
 
 
 class BeamSearch(Protocol):
@@ -274,6 +281,36 @@ class BeamBuffers(Protocol):
         """Return the search that changes these states, or None if the graphs have none."""
 
 
+class AttentionHistory(Protocol):
+    """Where the rows of some buffers looked: the mean of the heads for alignments, at every step that was kept.
+
+    kept: whether the steps that follow are kept; writable. A row has steps from when they are kept on
+    """
+
+    kept: bool
+
+    def restore(self, slot: int, saved: np.ndarray | None, length: int) -> None:
+        """Put the attention of a saved past in the first `length` steps of a slot, 0 for what it does not say.
+
+        saved: see SavedPast
+        """
+
+    def of_row(self, row: int, length: int) -> np.ndarray:
+        """Return a copy of the first `length` steps of the past of a row, (length, width)."""
+
+    def of_rows(self, rows: np.ndarray) -> np.ndarray:
+        """Return a copy of steps that several rows computed, (length, width); rows: (length), the row of each step."""
+
+
+@runtime_checkable
+class AttendingBuffers(Protocol):
+    """Buffers whose graphs say where each row looks."""
+
+    @property
+    def attention(self) -> AttentionHistory | None:
+        """What keeps it, or None if the graphs do not say it."""
+
+
 class Runner(Protocol):
     """A loaded model.
 
@@ -297,6 +334,10 @@ class Runner(Protocol):
     @property
     def any_width(self) -> bool:
         """Whether results do not depend on the width of a batch, so that a sentence may join a wider one."""
+
+    @property
+    def steps_attend(self) -> bool:
+        """Whether decoder steps say where they look, so that hypotheses have attention if the options ask for it."""
 
     @property
     def spread(self) -> int:

@@ -135,6 +135,28 @@ def test_what_lies_beyond_the_length_of_a_sentence_changes_nothing(
     assert same_bits(run("CrossAttention", query, keys, values, lengths, heads=heads, scale=SCALE)[0], expected)
 
 
+@sizes
+@types
+@pytest.mark.parametrize("beam", [1, 3, 9])
+@pytest.mark.parametrize("chosen", [[0], [2, 0], [1, 1, 2]], ids=str)
+def test_rows_say_the_mean_of_the_weights_of_some_heads(
+    heads: int, size: int, width: int, beam: int, dtype: type[np.floating], chosen: list[int]
+) -> None:
+    query, keys, values, lengths = memories(4, beam, heads, size, width, dtype)
+    some = [min(head, heads - 1) for head in chosen]
+    inputs = query, keys, values, lengths, np.array(some)
+    mixed, found = run("CrossAttention", *inputs, optional=True, heads=heads, scale=SCALE)
+    assert same_bits(mixed, run("CrossAttention", query, keys, values, lengths, heads=heads, scale=SCALE)[0])
+    assert found.shape == (4 * beam, width)
+    for row in range(4 * beam):
+        length, by_head = lengths[row // beam], query[row].reshape(heads, size)
+        weights = [
+            native.attention_weights(by_head[head], keys[row // beam, head, :, :length].T, SCALE) for head in some
+        ]
+        assert found[row, :length] == pytest.approx(np.mean(weights, axis=0), abs=4e-6)
+        assert not found[row, length:].any()
+
+
 def test_the_width_of_the_memory_changes_nothing() -> None:
     query, keys, values, lengths = memories(3, 2, 2, 16, 13)
     expected = run("CrossAttention", query, keys, values, lengths, heads=2, scale=SCALE)[0]

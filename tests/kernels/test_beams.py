@@ -55,8 +55,13 @@ def drawn(sentences: int, beams: int, seed: int) -> Beams:
 @pytest.mark.parametrize("seed", range(5))
 def test_a_step_is_that_of_the_search_in_numpy(beams: int, seed: int) -> None:
     given = drawn(6, beams, seed)
-    tokens, positions, rows, totals, history, log_probs, table, ended, ended_totals, ended_tokens, _, failed = run(
-        "BeamStep", *given, end=EOS
+    past = np.random.default_rng(seed).integers(0, beams, (6, beams, CAPACITY))  # the row of each position
+    past[np.arange(6)[:, None], np.arange(beams), given.positions.reshape(6, beams)] = np.arange(beams)
+    table_before = (past - np.arange(beams)[:, None]).astype(np.int32).reshape(6 * beams, CAPACITY)
+    given = given._replace(table=table_before)
+    results = run("BeamStep", *given, end=EOS, optional=True)
+    tokens, positions, rows, totals, history, log_probs, table, ended, ended_totals, ended_tokens, _, failed, by_row = (
+        results
     )
     shape, slots = (6, beams, -1), np.arange(6)[:, None]
     by_rank = (slots, given.rows)
@@ -67,8 +72,8 @@ def test_a_step_is_that_of_the_search_in_numpy(beams: int, seed: int) -> None:
     expected, expected_log_probs = given.history.copy(), given.history_log_probs.copy()
     for of in (expected, expected_log_probs):
         for sentence, source, target in zip(*copies, strict=True):
-            past = int(steps[sentence, 0])
-            of[sentence, target, :past] = of[sentence, source, :past]
+            length = int(steps[sentence, 0])
+            of[sentence, target, :length] = of[sentence, source, :length]
     expected[slots, assigned, steps], expected_log_probs[slots, assigned, steps] = survivors.tokens, survivors.log_probs
     assert same_bits(totals, survivors.totals)
     assert (rows == assigned).all()
@@ -81,11 +86,13 @@ def test_a_step_is_that_of_the_search_in_numpy(beams: int, seed: int) -> None:
     assert (ended == in_beam).all()
     assert same_bits(ended_totals[ended], ranked.totals[:, :beams][in_beam])
     for sentence, place in zip(*np.nonzero(ended), strict=True):
-        row, past = given.rows[sentence, ranked.parents[sentence, place]], int(steps[sentence, 0])
-        assert (ended_tokens[sentence, place, :past] == given.history[sentence, row, :past]).all()
+        row, length = given.rows[sentence, ranked.parents[sentence, place]], int(steps[sentence, 0])
+        assert (ended_tokens[sentence, place, :length] == given.history[sentence, row, :length]).all()
+        assert (by_row[sentence, place, : length + 1] == past[sentence, row, : length + 1]).all()
     for sentence, source, target in zip(*copies, strict=True):
-        past = int(steps[sentence, 0]) + 1
-        assert (table.reshape(6, beams, -1)[sentence, target, :past] == source - target).all()
+        length = int(steps[sentence, 0]) + 1
+        copied = past[sentence, source, :length] - target
+        assert (table.reshape(6, beams, -1)[sentence, target, :length] == copied).all()
 
 
 def test_a_sentence_with_nan_stays_as_it_is() -> None:

@@ -189,6 +189,14 @@ def test_a_product_of_floats_of_wrong_sizes_is_refused(given: Arrays, wrong: dic
     assert message in refusal("FloatLinear", *given, **{**LINEAR, **wrong})
 
 
+@pytest.mark.parametrize(
+    ("heads", "message"),
+    [(ints(1), "a head that it does not have"), (ints(0, -1), "a head that it does not have"), (ints(), "a head at")],
+)
+def test_a_mean_of_heads_that_are_not_there_is_refused(heads: np.ndarray, message: str) -> None:
+    assert message in refusal("CrossAttention", *crossing(), heads, optional=True, heads=1, scale=1.0)
+
+
 @pytest.mark.parametrize(("op", "given", "message"), PIECES)
 def test_a_piece_or_a_panel_that_is_not_there_is_refused(op: str, given: Arrays, message: str) -> None:
     attributes = {"norm": len(given) > 5, "epsilon": 0.0} if op == "PackedLinear" else {}

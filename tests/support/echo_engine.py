@@ -140,7 +140,7 @@ class EchoRunner:
         self.faulty = tokenizer().encode_source(faulty)[0] if isinstance(faulty, str) else faulty
         self.vocab = tokenizer().target_vocab
         self.steps = self.encoded = self.run_bytes = 0
-        self.shortlist, self.any_width, self.spread = shortlist, False, 16
+        self.shortlist, self.any_width, self.steps_attend, self.spread = shortlist, False, False, 16
 
     def capacity(self, width: int) -> int:
         return self.limits.max_output(width)

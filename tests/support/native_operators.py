@@ -47,6 +47,7 @@ CONSTANT: dict[str, Container[int]] = {
     "GatherColumns": range(1, 4),
     "PackedLinear": range(5, 7),
     "Embed": (1, 3),
+    "CrossAttention": (4,),
 }
 """The positions of constant inputs, by operator."""
 
@@ -54,14 +55,28 @@ MOST_LEVEL = 255  # of a quantised activation, whose least value is 0
 ROUNDING = np.float32(12582912)  # 1.5 * 2^23: adding and subtracting it rounds to the nearest even integer
 
 
+OPTIONAL = {"CrossAttention": ["float32"], "BeamStep": ["int32"]}
+"""The types of the last outputs that a node may leave out, by operator."""
+
+
 def session_of(
-    op: str, inputs: Arrays, *, threads: int = 1, constant: Container[int] | None = None, **attributes: Any
+    op: str,
+    inputs: Arrays,
+    *,
+    threads: int = 1,
+    constant: Container[int] | None = None,
+    optional: bool = False,
+    **attributes: Any,
 ) -> ort.InferenceSession:
-    """Return a session of a model that has one node. Variable inputs are named by their positions."""
+    """Return a session of a model that has one node. Variable inputs are named by their positions.
+
+    optional: whether the node has the outputs of OPTIONAL
+    """
+    types = [*OUTPUTS[op], *(OPTIONAL[op] if optional else [])]
     constant = CONSTANT.get(op, range(0)) if constant is None else constant
     names = ["" if value is None else str(position) for position, value in enumerate(inputs)]
     given = {position: value for position, value in enumerate(inputs) if value is not None}
-    results = [f"out.{position}" for position in range(len(OUTPUTS[op]))]
+    results = [f"out.{position}" for position in range(len(types))]
     node = helper.make_node(op, names, results, domain=KERNELS, **attributes)
     graph = helper.make_graph(
         [node],
@@ -77,7 +92,7 @@ def session_of(
         ],
         [
             helper.make_tensor_value_info(name, helper.np_dtype_to_tensor_dtype(np.dtype(dtype)), None)
-            for name, dtype in zip(results, OUTPUTS[op], strict=True)
+            for name, dtype in zip(results, types, strict=True)
         ],
         [numpy_helper.from_array(value, str(position)) for position, value in given.items() if position in constant],
     )
@@ -215,9 +230,15 @@ def _product_with_ends(
 
 def attention(query: np.ndarray, keys: np.ndarray, values: np.ndarray, scale: float) -> np.ndarray:
     """Return the attention of one query (size) to keys and values (length, size), in float64."""
+    found: np.ndarray = attention_weights(query, keys, scale) @ values.astype(np.float64)
+    return found
+
+
+def attention_weights(query: np.ndarray, keys: np.ndarray, scale: float) -> np.ndarray:
+    """Return the weight of each key (length, size) for one query (size), (length), in float64."""
     scores = keys.astype(np.float64) @ query.astype(np.float64) * scale
     weights = np.exp(scores - scores.max())
-    found: np.ndarray = weights / weights.sum() @ values.astype(np.float64)
+    found: np.ndarray = weights / weights.sum()
     return found
 
 
@@ -276,6 +297,8 @@ def outputs() -> Iterator[np.ndarray]:
         yield from run("CrossAttention", floats(6, 48), *memory, lengths, heads=2, scale=0.2)
         wide = floats(3, 2, 24, 11), floats(3, 2, 11, 24)
         yield from run("CrossAttention", floats(6, 48), *wide, lengths, heads=2, scale=0.2)
+        aligned = np.array([1, 0])
+        yield from run("CrossAttention", floats(27, 48), *memory, lengths, aligned, optional=True, heads=2, scale=0.2)
         for causal, narrow in ((0, 1), (1, 1), (1, 0)):
             given = floats(17, 144), lengths
             yield from run("SelfAttention", *given, heads=2, scale=0.2, causal=causal, narrow=narrow)

@@ -277,7 +277,14 @@ def written_bundle(
         manifest = replace(manifest, shortlist={})
     reads = {}
     for precision in precisions:
-        built = build(model, precision, weights, random_pairs(8), shortlist=shortlist is not None)
+        built = build(
+            model,
+            precision,
+            weights,
+            random_pairs(8),
+            shortlist=shortlist is not None,
+            alignment=manifest.alignment,
+        )
         contents |= built.graphs
         reads[precision] = Precision(CPU, "random", built.reads)
     manifest = replace(manifest, precisions=reads)
