@@ -84,6 +84,7 @@ class NullRunner:
 
     shortlist: Shortlist | None = None
     any_width = False
+    steps_attend = False
     spread = 16
     run_bytes = 0
 

@@ -142,7 +142,7 @@ def test_other_options_another_model_or_another_input_is_refused(
         plan(str(source), str(done), other, shard_rows=25)
     with (
         translator(backend=replace(BACKEND, precision="fp32")) as other,
-        pytest.raises(SettingsError, match=r"was begun with the model 'en-de/9 int8.*', not 'en-de/9 fp32 .*'"),
+        pytest.raises(SettingsError, match=r"was begun with the model 'en-de/10 int8.*', not 'en-de/10 fp32 .*'"),
     ):
         plan(str(source), str(done), other, shard_rows=25)
     os.utime(source / "a.parquet", (1, 1))

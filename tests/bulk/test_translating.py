@@ -132,8 +132,8 @@ def test_an_unknown_option_and_a_column_that_is_named_twice_are_refused() -> Non
 
 def test_the_model_is_named_with_version_and_precision(translate: Translate) -> None:
     name, precision, digest = translate.model().split(" ")
-    assert name == "en-de/9"
+    assert name == "en-de/10"
     assert precision.startswith("int8")
     assert open_bundle(shipped_model.MODEL).manifest_digest.startswith(digest)
-    with pytest.raises(SettingsError, match=r"the model here is en-de/9 int8.*, but the run was begun with en-de/5"):
+    with pytest.raises(SettingsError, match=r"the model here is en-de/10 int8.*, but the run was begun with en-de/5"):
         translate.require("en-de/5 int8")

@@ -401,7 +401,7 @@ def test_a_missing_model_names_the_command_that_gets_it(tmp_path: Path) -> None:
     with pytest.raises(BundleError, match=r"get a model: lingon models get en-fr$"):
         find_model("en-fr")
     with pytest.raises(BundleError, match=r"get a model: lingon models get en-fr$"):
-        find_model("models/en-fr/3")
+        find_model("models/en-fr/4")
     with pytest.raises(LingonError, match=r"get a model: lingon models get en-fr$"):
         Model("en-fr")
 

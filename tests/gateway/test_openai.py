@@ -56,7 +56,7 @@ def ask(client: openai.OpenAI, model: str, *messages: dict[str, Any], **options:
     ("model", "instruction"),
     [
         ("en-de", None),
-        ("en-de/9", None),
+        ("en-de/10", None),
         ("auto-de", None),
         ("lingon", "Translate to German."),
         ("lingon", "translate from English into de"),

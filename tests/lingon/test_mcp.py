@@ -41,8 +41,8 @@ async def test_a_text_is_translated_by_a_model_in_the_process():
     async with tools(*IN_PROCESS) as client:
         translated = await call(client, "translate", text=TEA, target="de")
         languages = await call(client, "list_languages")
-    assert translated == {"text": TEE, "source": "en", "model": "en-de/9", "warnings": []}
-    assert languages == {"result": [{"model": "en-de/9", "sources": ["en"], "targets": ["de"]}]}
+    assert translated == {"text": TEE, "source": "en", "model": "en-de/10", "warnings": []}
+    assert languages == {"result": [{"model": "en-de/10", "sources": ["en"], "targets": ["de"]}]}
 
 
 async def test_a_text_is_translated_by_a_server():

@@ -159,7 +159,7 @@ def test_a_folder_of_other_texts_options_or_another_model_is_refused(tmp_path: P
     Shards(tmp_path, plan, texts)
     for change, message in (
         ({"digest": digest(texts[:1])}, "begun with another value of digest"),
-        ({"model": "en-de/9"}, "begun with another value of model: 'en-de/6', not 'en-de/9'"),
+        ({"model": "en-de/10"}, "begun with another value of model: 'en-de/6', not 'en-de/10'"),
         ({"options": {"beam_size": 1}}, "begun with another value of options"),
     ):
         with pytest.raises(SettingsError, match=message):
@@ -192,7 +192,7 @@ def test_a_damaged_shard_is_named(tmp_path: Path, translator: ListTranslator) ->
 def test_a_server_that_replaces_the_teacher_ends_the_run(tmp_path: Path, translator: ListTranslator) -> None:
     texts = [TeacherText(line) for line in LINES[:3]]
     shards = Shards(tmp_path, DistillPlan(3, digest(texts), "en-de/5", {}), texts)
-    with pytest.raises(LingonError, match="the teacher is en-de/9 now; this run was begun with en-de/5"):
+    with pytest.raises(LingonError, match="the teacher is en-de/10 now; this run was begun with en-de/5"):
         Teacher(translator, {}).translate(shards, "en-de/5", lambda lines, read: None)
     assert shards.missing() == [0]
 
@@ -208,7 +208,7 @@ def test_a_server_that_replaces_the_teacher_ends_the_run(tmp_path: Path, transla
         (["--source", "none.en"], 1, "none.en: No such file or directory"),
         (["--beam-size", "99"], 1, "error: --beam-size must be 1 to 8, got 99"),
         (["--beam-size", "99999999999"], 2, "'--beam-size': must be less than or equal to 128, got 99999999999"),
-        (["--target-language", "fr"], 1, "no model translates from any language to fr; served: en-de/9 (en to de)"),
+        (["--target-language", "fr"], 1, "no model translates from any language to fr; served: en-de/10 (en to de)"),
     ],
 )
 def test_options_that_do_not_fit_are_named(tmp_path: Path, options: list[str], code: int, message: str) -> None:

@@ -243,7 +243,7 @@ async def test_the_command_lists_loads_swaps_and_unloads(capsys: pytest.CaptureF
     ("arguments", "code", "message"),
     [
         (["swap", "/nowhere"], 1, "path must be below"),
-        (["unload", "en-de/9"], 1, "model 'en-de/9' is not served; served: en-de/1"),
+        (["unload", "en-de/10"], 1, "model 'en-de/10' is not served; served: en-de/1"),
         (["unload", "en-de"], 2, "the model must be NAME/VERSION, got 'en-de'"),
         (["load"], 2, "Missing argument"),
     ],
