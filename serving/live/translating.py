@@ -103,7 +103,7 @@ class OpenTranslation:
         words_per_word: see Draft; looks: whether the draft says at which source words its tokens look
         """
         read = self._read(sentence.text, looks=looks)
-        found = await self._decoded(read.ids, _GREEDY, keeps_past=True)
+        found = await self._decoded(read.ids, _GREEDY, keeps_past=True, attends=looks and self._aligns)
         self._request.pasts.keep(self, found.past)
         looks_at = await self._looks_at(sentence, read, found) if looks and self._aligns else None
         return Draft(
@@ -190,11 +190,18 @@ class OpenTranslation:
         return _Read(tuple(ids), spans([piece.surface for piece in pieces]))
 
     async def _decoded(
-        self, source_ids: tuple[int, ...], asked: pb.DecodingOptions, *, keeps_past: bool = False
+        self,
+        source_ids: tuple[int, ...],
+        asked: pb.DecodingOptions,
+        *,
+        keeps_past: bool = False,
+        attends: bool = False,
     ) -> Hypothesis:
         """Return the translation of a source that begins with the agreed tokens.
 
         Their states in the decoder are those of an earlier draft, if they are kept. They looked at fewer source words.
+
+        attends: whether it says where the model looked, if the graphs say it
         """
         bound = self._limits.max_output(len(source_ids)) - len(self._prefix)
         if bound < 1:  # a revision made the source much shorter than what is agreed
@@ -203,6 +210,8 @@ class OpenTranslation:
         job = options.job_options(min(options.max_output_tokens, bound), 0)
         if keeps_past and self._request.pasts.most_bytes:
             job = replace(job, keep_past=True)
+        if attends:
+            job = replace(job, attention=True)
         past = self._request.pasts.of(self)
         pending: PendingJob[Hypotheses] = self._client.decode(source_ids, job, self._prefix, past=past)
         found = (await self._answer(pending))[0]
@@ -228,6 +237,8 @@ class OpenTranslation:
 
     async def _weights(self, read: _Read, found: Hypothesis) -> np.ndarray:
         """Return (target tokens, source tokens): the attention of each token, without the columns of languages."""
+        if (attention := found.attention_without(self._tokenizer.languages)) is not None:
+            return attention
         most = self._limits.max_target_tokens - 1
         pending: PendingJob[Scored] = self._client.score(read.ids, found.tokens[:most], follow_up=True)
         await self._client.submit_when_possible([pending])

@@ -51,7 +51,7 @@ class PartHypothesis:
     """One hypothesis of one part.
 
     text: the text of its tokens
-    scored: scores with attention, if the request wants an alignment
+    attention: (target tokens, source tokens), where the model looked, if the request wants an alignment
     restored: for a part that was translated in steps: the text with the positions of its kept strings
     weights: between its words and its source's words, if they place tags
     kept: for a part that was translated in steps, if tags are placed in it: the kept strings of it and its source
@@ -65,7 +65,7 @@ class PartHypothesis:
 
     hypothesis: Hypothesis
     text: str
-    scored: Scored | None = None
+    attention: np.ndarray | None = None
     restored: Restored | None = None
     weights: WordWeights | None = None
     kept: tuple[KeptCopy, ...] = ()
@@ -454,7 +454,7 @@ def _hypothesis(
             # The log-probabilities include the end token.
             named = zip(tokenizer.target_pieces(tokens), part.hypothesis.log_probs, strict=False)
             message.tokens.extend(pb.Token(piece=piece, log_prob=value) for piece, value in named)
-        if part.scored is not None:
+        if part.attention is not None:
             if options.text.format is Format.PIECES:
                 sources, own = piece_spans(source.text), piece_spans(part.text)
             else:
@@ -464,7 +464,7 @@ def _hypothesis(
                 else:
                     own = generated_spans(tokenizer, tokens, None if index else plan.begin)
             targets = [placed.span(*span) for span in _shifted(own, target_begin)]
-            message.alignment.extend(_links(part.scored.attention, sources, targets))
+            message.alignment.extend(_links(part.attention, sources, targets))
     return message
 
 

@@ -95,8 +95,9 @@ class PairScorer:
         if known is None:
             known = self._sources[source] = _Source(source_ids, source_spans(self._tokenizer, source))
         log_probs = np.array(found.log_probs, np.float32)
+        attention = found.attention_without(self._tokenizer.languages)
         return ScoredPair(
-            Scored(log_probs, np.zeros((0, 0), np.float32)),
+            Scored(log_probs, np.zeros((0, 0), np.float32) if attention is None else attention),
             known.spans,
             generated_spans(self._tokenizer, found.tokens),
             found,
@@ -118,3 +119,32 @@ class PairScorer:
         if len(ids) > most or not spans:
             raise TextTooLong("target", f"target has {len(target)} characters, at most {most} tokens are allowed")
         return ids, spans
+
+
+async def attention_of(
+    found: Sequence[tuple[tuple[int, ...], Hypothesis]],
+    read: Callable[[Hypothesis], tuple[int, ...]],
+    client: EngineClient,
+    tokenizer: Tokenizer,
+    submit: Callable[[Sequence[PendingJob[Scored]]], Awaitable[None]],
+) -> list[np.ndarray]:
+    """Return where the model looked in each translation, (log_probs, source tokens), without the tokens of languages.
+
+    The search has kept it if it was asked to and the graphs of the model say it; else the scorer runs once for each.
+
+    found: the source tokens of each translation, and the translation
+    read: the tokens of a translation that the scorer reads
+    submit: submits jobs of the scorer
+    """
+    kept = [one.attention_without(tokenizer.languages) for _, one in found]
+    jobs = {
+        index: client.score(source_ids, read(one), follow_up=True)
+        for index, (source_ids, one) in enumerate(found)
+        if kept[index] is None
+    }
+    if jobs:
+        await submit([*jobs.values()])
+    return [
+        (await jobs[index].answer()).attention if attention is None else attention
+        for index, attention in enumerate(kept)
+    ]

@@ -36,7 +36,7 @@ from lingon.translation.v1 import translation_pb2 as pb
 LEAST_LIKELY = -3.5  # nats a token
 """The least mean log-probability that our model gives to an answer.
 
-Of the fifth of Tatoeba with the lowest confidence, `en-de/9` gives less to 2.5 % of the translations by people, and to
+Of the fifth of Tatoeba with the lowest confidence, `en-de/10` gives less to 2.5 % of the translations by people, and to
 96 % of those of other sentences of the same length.
 """
 LEAST_TOKEN = -10.0  # nats; a name that our model does not know does not count for more

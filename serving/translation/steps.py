@@ -10,7 +10,6 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
-from functools import partial
 from typing import NamedTuple
 
 from lingon.bundle.manifest import Limits
@@ -47,7 +46,7 @@ from lingon.serving.translation.engine_client import EngineClient, PendingJob
 from lingon.serving.translation.options import ResolvedOptions
 from lingon.serving.translation.plans import Begin, Lexicon, Part, parts_of, text_of
 from lingon.serving.translation.replies import PartHypothesis, generated_spans, linked_tokens
-from lingon.serving.translation.scored_pairs import PairScorer, ScoredPair
+from lingon.serving.translation.scored_pairs import PairScorer, ScoredPair, attention_of
 from lingon.terms.annotation import AnnotationForm
 from lingon.text import Tokenizer, normalise
 
@@ -160,6 +159,8 @@ class TextModel(NamedTuple):
 
     aligns: whether it has attention heads for alignments
     terms: the form of the annotated sources that it was trained with, if it was
+    keeps_attention: whether alignments are those of the search, if its graphs say where they look, and not of the
+        scorer
     """
 
     limits: Limits
@@ -169,6 +170,7 @@ class TextModel(NamedTuple):
     lexicon: Lexicon
     vocabulary: Vocabulary
     terms: AnnotationForm | None = None
+    keeps_attention: bool = True
 
 
 def translate_whole(text: str, prefix: str = "") -> SentenceSteps:
@@ -302,6 +304,8 @@ class SentenceTask:
                 options = replace(options, rules=rules.of_part(self._place.part), shortlist=False, cut_loops=False)
             if request.annotated:  # whose shortlist has translations of the source alone
                 options = replace(options, shortlist=False)
+            if self._part.terms is not None or self._options.coverage_penalty:
+                options = replace(options, attention=True)
             if begin and self._is_judged and options.beam_size == 1 and not options.needs_logits:
                 options = replace(options, prefix_log_probs=True, shortlist=False)
             if request.forced and options.sampling is None:  # a greedy search writes them at the end
@@ -413,16 +417,11 @@ class SentenceTask:
 
     async def _ranked(self, jobs: Jobs, found: Sequence[Hypotheses]) -> Sequence[Hypotheses]:
         """Return the hypotheses of some jobs with the coverage penalty in their scores, best first."""
-        score = partial(self._client.score, follow_up=True)
-        scored = [
-            [score(each.job.source_ids, covering_tokens(one)) for one in own]
-            for each, own in zip(jobs, found, strict=True)
-        ]
-        await self._submit([pending for own in scored for pending in own])
         penalty, ranked = self._options.coverage_penalty, list[Hypotheses]()
-        for own, pending in zip(found, scored, strict=True):
-            attention = [(await each.answer()).attention for each in pending]
-            rescored = (with_coverage(one, each, penalty) for one, each in zip(own, attention, strict=True))
+        pairs = [(each.job.source_ids, one) for each, own in zip(jobs, found, strict=True) for one in own]
+        attention = iter(await attention_of(pairs, covering_tokens, self._client, self._tokenizer, self._submit))
+        for own in found:
+            rescored = [with_coverage(one, next(attention), penalty) for one in own]
             ranked.append(tuple(sorted(rescored, key=lambda one: one.rank_key)))
         return ranked
 
@@ -517,7 +516,7 @@ class SentenceTask:
         finished = all(self._ended[output] for output in self._restored.outputs)
         found = Hypothesis(tokens, log_probs, score, finished=finished)
         weights = await self._weights() if self._tagged and self._aligns else None
-        aligned = scored if options.return_alignment else None
+        aligned = scored.attention if scored is not None and options.return_alignment else None
         kept = self._kept() if self._tagged else ()
         return PartHypothesis(
             found,

@@ -9,11 +9,13 @@ from dataclasses import replace
 from functools import partial
 from typing import Any, Protocol, TypeVar
 
+import numpy as np
+
 from lingon.errors import Degenerate, EngineFault, Expired, RequestError
 from lingon.segments.sentence import Means
 from lingon.segments.stand_ins import lacks_figures
 from lingon.segments.term_steps import satisfied
-from lingon.serving.decoding.job import DecodeJob, Hypotheses, Hypothesis, PrefixBias
+from lingon.serving.decoding.job import DecodeJob, Hypotheses, Hypothesis, Options, PrefixBias
 from lingon.serving.event_loop import TimeSlice
 from lingon.serving.observability.tracing import current
 from lingon.serving.runtime.runner import AttentionChoice, Scored
@@ -34,6 +36,7 @@ from lingon.serving.translation.replies import (
     text_result,
     weights_of,
 )
+from lingon.serving.translation.scored_pairs import attention_of
 from lingon.serving.translation.second_opinions import RequestSecond, SecondOpinions
 from lingon.serving.translation.steps import PartPosition, SentenceTask, TextModel, better
 from lingon.text import Tokenizer
@@ -212,13 +215,18 @@ class TextTask:
         return [
             self._client.decode(
                 plan.parts[part].source_ids,
-                options.job_options(longest, self._stream(part, number), part, number),
+                self._attending(options.job_options(longest, self._stream(part, number), part, number), part),
                 plan.prefix if part == 0 else (),
                 on_token,
                 bias=PrefixBias(soft, options.prefix_bias) if soft else None,
             )
             for number in range(options.jobs_of(part))
         ]
+
+    def _attending(self, options: Options, part: int) -> Options:
+        """Return the options of a job, whose hypotheses say where they looked if that is read."""
+        read = self._needs_attention(self._plan.parts[part]) or self._plan.parts[part].terms is not None
+        return replace(options, attention=True) if read and self._model.keeps_attention else options
 
     def _steps_of(self, index: int) -> list[SentenceTask]:
         part = self._plan.parts[index]
@@ -429,28 +437,29 @@ class TextTask:
         options = self._guarding.options(first.options, len(source), self._limits)
         return self._client.decode(source, options, first.shown_prefix, follow_up=True, optional=True)
 
-    async def _scored(self, found: list[list[PartHypothesis]]) -> list[list[PartHypothesis]]:
-        """Add the attention of each hypothesis that needs it, by one run of the scorer for each, or its penalty.
+    async def _submit(self, jobs: Sequence[PendingJob[Scored]]) -> None:
+        with current().trace_jobs((self.index, each.job, each.outcome) for each in jobs):
+            await self._client.submit_when_possible(jobs)
 
-        Without a coverage penalty the last token is left out, because the model's attention when it chose that token
-        depends only on the tokens before it. A translation of max_target_tokens would otherwise exceed the scorer's
-        length.
+    async def _scored(self, found: list[list[PartHypothesis]]) -> list[list[PartHypothesis]]:
+        """Add the attention of each hypothesis that needs it, or its penalty.
+
+        It is that of the search, or of a run of the scorer for a hypothesis whose search has not kept it. The scorer
+        reads all tokens but the last one without a coverage penalty, because where the model looked when it chose that
+        token depends only on the tokens before it. A translation of max_target_tokens would otherwise exceed the
+        scorer's length.
         """
         read = covering_tokens if self._options.coverage_penalty else lambda found: found.tokens[:-1]
-        jobs = [
-            [self._client.score(part.source_ids, read(one.hypothesis), follow_up=True) for one in hypotheses]
+        needing = [
+            (part.source_ids, one.hypothesis)
+            for part, ones in zip(self._plan.parts, found, strict=True)
             if self._needs_attention(part)
-            else []
-            for part, hypotheses in zip(self._plan.parts, found, strict=True)
+            for one in ones
         ]
-        flat = [pending for part in jobs for pending in part]
-        with current().trace_jobs((self.index, pending.job, pending.outcome) for pending in flat):
-            await self._client.submit_when_possible(flat)
+        attention = iter(await attention_of(needing, read, self._client, self._tokenizer, self._submit))
         scored = [
-            [self._with_attention(part, one, await job.answer()) for one, job in zip(ones, own, strict=True)]
-            if own
-            else ones
-            for part, ones, own in zip(self._plan.parts, found, jobs, strict=True)
+            [self._with_attention(part, one, next(attention)) for one in ones] if self._needs_attention(part) else ones
+            for part, ones in zip(self._plan.parts, found, strict=True)
         ]
         return [self._best(ones) for ones in scored] if self._options.coverage_penalty else scored
 
@@ -459,7 +468,7 @@ class TextTask:
         return ranked[: self._options.num_hypotheses]
 
     def _needs_attention(self, part: Part) -> bool:
-        """Return whether a part that is decoded unchanged needs the scorer."""
+        """Return whether it matters where the translation of a part that is decoded unchanged looked."""
         wanted = (
             self._options.return_alignment
             or self._options.coverage_penalty > 0
@@ -467,15 +476,16 @@ class TextTask:
         )
         return wanted and part.steps is None and part.given is None
 
-    def _with_attention(self, part: Part, found: PartHypothesis, scored: Scored) -> PartHypothesis:
+    def _with_attention(self, part: Part, found: PartHypothesis, attention: np.ndarray) -> PartHypothesis:
+        """Return a hypothesis with what is wanted of its attention, a row for each of its log-probabilities."""
         tagged = self._plan.is_tagged(part)
         if penalty := self._options.coverage_penalty:
-            found = replace(found, hypothesis=with_coverage(found.hypothesis, scored.attention, penalty))
-            scored = replace(scored, attention=scored.attention[: max(len(found.hypothesis.tokens), 1)])
+            found = replace(found, hypothesis=with_coverage(found.hypothesis, attention, penalty))
+        attention = attention[: max(len(found.hypothesis.tokens), 1)]
         return replace(
             found,
-            scored=scored if self._options.return_alignment else None,
-            weights=weights_of(part, found, scored.attention, self._tokenizer) if tagged else None,
+            attention=attention if self._options.return_alignment else None,
+            weights=weights_of(part, found, attention, self._tokenizer) if tagged else None,
         )
 
 

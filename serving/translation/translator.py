@@ -105,6 +105,7 @@ class Translator:
             self.identity += f" {second.identity}"
         self.engine, self.precision, self.provider = engine, precision, provider
         self.graph_bytes = graph_bytes
+        self.keeps_attention = True  # see TextModel; writable before the first request
         self._vocabulary = vocabulary or Vocabulary(bundle.tokenizer())
         tokenizer = self._vocabulary.tokenizer
         self._valid_utf8 = ValidUtf8(self._vocabulary)
@@ -390,7 +391,14 @@ class Translator:
         aligns = bool(self.manifest.alignment.heads)
         limits, tokenizer = self.manifest.limits, self._tokenizer
         model = TextModel(
-            limits, tokenizer, self._guarding, aligns, self._lexicon, self._vocabulary, self.manifest.terms
+            limits,
+            tokenizer,
+            self._guarding,
+            aligns,
+            self._lexicon,
+            self._vocabulary,
+            self.manifest.terms,
+            self.keeps_attention,
         )
         tasks: list[TextTask] = []
         for index, plan in enumerate(plans):

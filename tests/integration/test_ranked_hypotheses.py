@@ -9,11 +9,15 @@ from typing import Any, NamedTuple
 import numpy as np
 import pytest
 
-from lingon.bundle.store import open_bundle
+from lingon.bundle.store import Bundle, open_bundle
 from lingon.serving.decoding.job import Hypothesis
+from lingon.serving.engine.engine import Engine
+from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.in_process import LocalTranslator
+from lingon.serving.runtime.failpoints import Failpoints, FaultyRunner
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
 from lingon.serving.translation.attention import LEAST_COVERAGE, coverage, covering_tokens, with_coverage
+from lingon.serving.translation.translator import Translator
 from lingon.text import PAD, Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.random_models import VOCAB, random_model, written_bundle
@@ -26,8 +30,9 @@ BEAM = 6
 
 
 class Loaded(NamedTuple):
-    """A model, and its graphs and tokenizer apart."""
+    """A model, and its bundle, graphs and tokenizer apart."""
 
+    bundle: Bundle
     translator: LocalTranslator
     runner: OnnxRunner
     tokenizer: Tokenizer
@@ -40,7 +45,9 @@ def model(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Loaded]:
     bundle = written_bundle(random_model(), tmp_path_factory.mktemp("models") / "random", files=files)
     folder = bundle.folder
     with LocalTranslator(folder, threads=1) as translator:
-        yield Loaded(translator, load_runner(open_bundle(folder), "fp32", 1), Tokenizer(*bundle.tokenizer_files()))
+        yield Loaded(
+            bundle, translator, load_runner(open_bundle(folder), "fp32", 1), Tokenizer(*bundle.tokenizer_files())
+        )
 
 
 def translations(model: Loaded, texts: list[str], **options: float) -> list[list[pb.Hypothesis]]:
@@ -118,3 +125,25 @@ def test_tokens_that_nothing_attends_to_lower_the_score_and_more_attention_than_
     assert found.score == pytest.approx(-2 + 0.5 * (math.log(0.5) + math.log(LEAST_COVERAGE)))
     assert covering_tokens(found) == (7,)
     assert covering_tokens(Hypothesis((7, 8), (-1.0, -1.0), -2.0, False)) == (7,)
+
+
+@pytest.mark.parametrize(
+    "options",
+    [{"return_alignment": True}, {"return_alignment": True, "num_hypotheses": 3}, {"coverage_penalty": 0.8}],
+    ids=str,
+)
+@pytest.mark.parametrize("beam_size", [1, BEAM])
+async def test_a_search_that_keeps_where_it_looked_needs_no_scorer(
+    model: Loaded, options: dict[str, Any], beam_size: int
+) -> None:
+    wanted = {**options, "beam_size": beam_size, "num_hypotheses": min(options.get("num_hypotheses", 1), beam_size)}
+    asked = pb.TranslateRequest(texts=LINES, options=pb.DecodingOptions(**wanted), text=WHOLE)
+    limits = EngineLimits()
+    engine = Engine(FaultyRunner(model.runner, Failpoints.parse("score=raise")), limits)
+    engine.start(scorer=False)
+    try:
+        reply = await Translator(model.bundle, engine, limits).translate(asked)
+    finally:
+        engine.stop(timeout=0)
+    assert not any(result.status.code for result in reply.results)
+    assert reply.results == model.translator.translate(asked).results
