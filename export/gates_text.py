@@ -59,6 +59,8 @@ def engine_search(
 ) -> list[tuple[Hypothesis, ...]]:
     """Return the hypotheses that the engine finds for each source. Raise ParityError if it fails on one.
 
+    They have the attention of their steps, if the graphs give it.
+
     forced: see `decode_all`
     """
     options = [
@@ -68,6 +70,7 @@ def engine_search(
             length_penalty=length_penalty,
             max_output_tokens=runner.limits.max_output(len(source)),
             shortlist=shortlist,
+            attention=True,
         )
         for source in sources
     ]
@@ -355,9 +358,9 @@ def _near(one: float, other: float) -> bool:
     return abs(one - other) <= NEAR_TIE
 
 
-# The score gate: `Score` gives the engine's own translations the log-probabilities with which it found them.
-# A translation comes from the encoder and the decoder step, its score and its alignment from the scorer. This gate
-# compares the two in the arithmetic of a precision, so that its tolerance is close.
+# The score gate: `Score` gives the engine's own translations the log-probabilities with which it found them, and looks
+# where the search looked. A translation comes from the encoder and the decoder step, its score from the scorer, and its
+# alignment from either. This gate compares the two in the arithmetic of a precision, so that its tolerance is close.
 
 SENTENCES = 100  # first held-out sentences
 TOLERANCE = {  # of the log-probability of a token, by precision
@@ -369,23 +372,35 @@ TOLERANCE = {  # of the log-probability of a token, by precision
     "int8-native": Tolerance(largest=0.25, mean=1e-3),
     "fp32-native": Tolerance(largest=1e-4),
 }
+ATTENTION_TOLERANCE = {  # of the part of its weight that a token gives to other source tokens, by precision
+    "fp32": Tolerance(largest=1e-4),
+    "fp32-native": Tolerance(largest=1e-4),
+    "int8": Tolerance(largest=0.25, mean=1e-3),
+    "int8-native": Tolerance(largest=0.25, mean=1e-3),
+}
+"""Graphs for cards are not among them, because their steps do not say where they look."""
 SHORTLIST_TOLERANCE = Tolerance(largest=1e-4)  # of steps with the shortlist, whose products are the same
 SHORTLIST_BATCH = 8  # sentences whose pieces are united
 
 
 @dataclass(frozen=True, slots=True)
 class ScoreReport:
-    """The number of translations and of tokens, and the differences of their log-probabilities."""
+    """The number of translations and of tokens, and the differences of their log-probabilities.
+
+    elsewhere: the largest part of its weight that a token gives to other source tokens in the search than in the
+        scorer; None if the steps of the search do not say where they look
+    """
 
     translations: int
     tokens: int
     largest: float
     mean: float
+    elsewhere: float | None = None
 
     def __str__(self) -> str:
-        return (
-            f"{self.tokens:,} tokens of {self.translations:,} translations scored, differences up to {self.largest:.1e}"
-        )
+        scored = f"{self.tokens:,} tokens of {self.translations:,} translations scored"
+        looked = "" if self.elsewhere is None else f", of attention up to {self.elsewhere:.1e}"
+        return f"{scored}, differences up to {self.largest:.1e}{looked}"
 
 
 def check_scores(
@@ -399,21 +414,47 @@ def check_scores(
 ) -> ScoreReport:
     """Score all hypotheses that the engine finds for the framed sources and compare, token by token.
 
+    Their attention is compared as well, if the steps of the graphs give it.
+
     forced: see `decode_all`
     found: these hypotheses, if the engine has found them already
 
-    Raises ParityError if log-probabilities differ too much.
+    Raises ParityError if log-probabilities or attention differ too much.
     """
     if found is None:
         found = engine_search(runner, sources, beam_size, length_penalty, num_hypotheses=beam_size, forced=forced)
     pairs = [(source, each) for source, hypotheses in zip(sources, found, strict=True) for each in hypotheses]
     longest = runner.limits.max_target_tokens - 1 - len(forced)  # the scorer reads BOS, too
     scored = engine_scores(runner, [(source, each.tokens[:longest]) for source, each in pairs], forced)
-    differences = Differences()
+    what, differences = f"{precision}: beam size {beam_size}", Differences()
     for (_, hypothesis), each in zip(pairs, scored, strict=True):
         differences.add(_differences(hypothesis, finite(each.log_probs, f"scores in {precision}"), longest))
-    differences.check(f"{precision}: beam size {beam_size}: Score and search", TOLERANCE[precision])
-    return ScoreReport(len(pairs), differences.count, differences.largest, differences.mean)
+    differences.check(f"{what}: Score and search", TOLERANCE[precision])
+    elsewhere = None
+    if runner.steps_attend:
+        looked = [(hypothesis, each) for (_, hypothesis), each in zip(pairs, scored, strict=True)]
+        elsewhere = _check_attention(looked, precision, f"{what}: attention in Score and search", forced).largest
+    return ScoreReport(len(pairs), differences.count, differences.largest, differences.mean, elsewhere)
+
+
+def _check_attention(
+    pairs: Sequence[tuple[Hypothesis, Scored]], precision: str, what: str, forced: tuple[int, ...] = ()
+) -> Differences:
+    """Check that the search looked where the scorer looks, and return which part of their weight tokens give elsewhere.
+
+    pairs: hypotheses, and the scores of their first tokens; what: begins the message of an error
+
+    Raises ParityError.
+    """
+    languages, differences = LanguageTokens(forced=forced), Differences()
+    for hypothesis, scored in pairs:
+        own = hypothesis.attention_without(languages)
+        if own is None:
+            raise ParityError(f"{what}: the search kept none, although its steps say where they look")
+        rows = min(len(own), len(scored.attention))
+        differences.add(np.abs(finite(own[:rows], what) - scored.attention[:rows]).sum(axis=1) / 2)
+    differences.check(what, ATTENTION_TOLERANCE[precision])
+    return differences
 
 
 def _differences(hypothesis: Hypothesis, scored: np.ndarray, longest: int) -> np.ndarray:
@@ -429,14 +470,19 @@ def _differences(hypothesis: Hypothesis, scored: np.ndarray, longest: int) -> np
 def check_shortlist_steps(runner: Runner, sources: Sequence[tuple[int, ...]], precision: str) -> Differences:
     """Check that a step with the shortlist is a step over the pieces of its sentence alone, in batches of sentences.
 
-    The expected log-probabilities are those of the full decoder, normalised over the pieces. Raises ParityError if a
-    step differs, or offers a piece that is not on the shortlist of its sentence.
+    The expected log-probabilities are those of the full decoder, normalised over the pieces; the expected attention is
+    that of the scorer. Raises ParityError if a step differs, or offers a piece that is not on the shortlist of its
+    sentence.
     """
     differences = Differences()
     for first in range(0, len(sources), SHORTLIST_BATCH):
         batch = sources[first : first + SHORTLIST_BATCH]
         found = engine_search(runner, batch, 1, 0.0, shortlist=True)
         targets = [best.tokens[: runner.limits.max_target_tokens - 1] for best, *_ in found]
+        if runner.steps_attend:
+            scored = engine_scores(runner, [*zip(batch, targets, strict=True)])
+            looked = [(best, each) for (best, *_), each in zip(found, scored, strict=True)]
+            _check_attention(looked, precision, f"{precision}: attention with the shortlist and of the scorer")
         _compare_shortlist_steps(runner, batch, targets, differences, precision)
     differences.check(f"{precision}: log-probabilities of steps with and without shortlist", SHORTLIST_TOLERANCE)
     return differences

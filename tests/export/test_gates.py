@@ -96,7 +96,7 @@ def manifest() -> Manifest:
 def built(precision: str) -> tuple[dict[str, bytes], dict[str, bytes], tuple[str, ...]]:
     """The graph files of a precision by name, its weight files, and their names."""
     weights = WeightFiles()
-    found = build(model(), precision, weights, calibration(), shortlist=True)
+    found = build(model(), precision, weights, calibration(), shortlist=True, alignment=manifest().alignment)
     graphs = {path.removeprefix(f"{precision}/"): content for path, content in found.graphs.items()}
     return graphs, weight_files(weights), found.reads
 

@@ -17,6 +17,7 @@ from lingon.bundle.names import DECODER, ENCODER, SCORER, past_name
 
 GraphEdit = Callable[[onnx.GraphProto], None]
 FLOAT, ALL = ("fp32", "fp32-cuda", "fp16"), ("fp32", "fp32-cuda", "fp16", "int8")
+STEPS = ("fp32", "int8")  # whose steps say where they look
 SCATTERED = ("fp32-cuda",)
 IN_SCORER, IN_DECODER, IN_ENCODER, IN_SHORTLIST = (
     (names.SCORER,),
@@ -173,6 +174,15 @@ def _heads_swapped_in_output(graph: onnx.GraphProto) -> None:
 def _heads_swapped_in_memory(graph: onnx.GraphProto) -> None:
     node = next(node for node in _nodes(graph, "MatMul") if "memory.1.key" in node.input)
     _before(graph, node, 1, "Gather", _constant(graph, np.array([1, 0, 2, 3])), axis=1)
+
+
+def _other_heads_of_steps(graph: onnx.GraphProto) -> None:
+    """Let a step say where other heads look than those of alignments."""
+    node = _writer(graph, names.STEP_ATTENTION)
+    while node.op_type != "Gather":
+        node = _writer(graph, node.input[0])
+    heads = next(each for each in graph.initializer if each.name == node.input[1])
+    node.input[1] = _constant(graph, (numpy_helper.to_array(heads) + 1) % 4)
 
 
 def _causal_mask_off(graph: onnx.GraphProto) -> None:
@@ -347,6 +357,8 @@ MUTANTS = [
         )
     ),
     Mutant("forbidden pieces allowed", IN_SCORER + IN_DECODER, _forbidden_pieces_allowed, ("tensors",), FLOAT),
+    Mutant("attention of other heads in a step", IN_DECODER, _other_heads_of_steps, ("scores",), STEPS),
+    Mutant("attention of other heads with shortlist", IN_SHORTLIST, _other_heads_of_steps, ("shortlist",), STEPS),
     Mutant("labels off by one", IN_SCORER, _labels_off_by_one, ("tensors", "scores")),
     Mutant("cache of another layer", IN_DECODER, _exchanged("self.0.key", "self.1.key"), ("scores",)),
     Mutant("memory of another layer", IN_ENCODER, _memory_of_wrong_layer, ("scores",)),
