@@ -239,7 +239,7 @@ class Server:
     def _grpc_server(self) -> grpc.aio.Server:
         limits = call_limits(self._settings)
         calls = CallInterceptor(self.metrics, self._tracer, self._security.admit, limits, self._gate.leave)
-        interceptors = [calls, *self._security.interceptors(defaults_of=self._registry.defaults_of)]
+        interceptors = [calls, *self._security.interceptors(models_of=self._registry.charged_models)]
         shedder = LoadShedder(self._gate, self._engines, any_cold=lambda: not self._registry.all_loaded)
         server = grpc_server(
             self._settings, interceptors, self._settings.max_message_bytes, self._connections.grpc, shedder

@@ -20,8 +20,9 @@ from lingon.client.connection import block_of
 from lingon.errors import AuthenticationUnavailable, Forbidden, RequestError, Unauthenticated
 from lingon.pem import CertificateId, certificate_ids
 from lingon.serving.auth.api_keys import ApiKey, ApiKeyFile
-from lingon.serving.auth.charges import NO_DEFAULTS, Account, DefaultsOf, account
+from lingon.serving.auth.charges import Account, ModelsOf, account
 from lingon.serving.auth.tls import TlsFiles
+from lingon.serving.engine.cost import UNKNOWN_MODEL
 from lingon.status import CLIENT_ADDRESS
 
 Context = grpc.aio.ServicerContext[Any, Any]
@@ -131,10 +132,10 @@ class ApiKeyInterceptor(grpc.aio.ServerInterceptor):
     """
 
     def __init__(
-        self, key_file: ApiKeyFile, *, admin: bool = False, defaults_of: DefaultsOf = lambda request: [NO_DEFAULTS]
+        self, key_file: ApiKeyFile, *, admin: bool = False, models_of: ModelsOf = lambda request: [UNKNOWN_MODEL]
     ) -> None:
-        """admin: accept only keys with access to the admin port; defaults_of: for the charges of quotas."""
-        self._key_file, self._admin, self._defaults_of = key_file, admin, defaults_of
+        """admin: accept only keys with access to the admin port; models_of: for the charges of quotas."""
+        self._key_file, self._admin, self._models_of = key_file, admin, models_of
 
     async def intercept_service(
         self,
@@ -155,7 +156,7 @@ class ApiKeyInterceptor(grpc.aio.ServerInterceptor):
         key = self._key_file.identify(_key_in(metadata))
         presented_key.set(key)  # also for a refused key, so that the log names it
         quota = self._key_file.accept(key, admin=self._admin)
-        account.set(Account(key.name, quota, self._key_file.usage, self._defaults_of))
+        account.set(Account(key.name, quota, self._key_file.usage, self._models_of))
 
 
 class CertificateCheck:

@@ -13,11 +13,10 @@ from typing import Any
 from google.protobuf.message_factory import GetMessageClass
 from google.rpc import code_pb2
 
-from lingon.bundle.manifest import Defaults
 from lingon.errors import NotBegun, RequestError
 from lingon.serving.auth.quota import Quota
 from lingon.serving.decoding.job import ended_hypotheses
-from lingon.serving.engine.cost import ENCODE, SCORE, token_cost
+from lingon.serving.engine.cost import ENCODE, SCORE, UNKNOWN_MODEL, ChargedModel, token_cost
 from lingon.serving.observability.metrics import KeyUsage
 from lingon.serving.settings import MAX_TEXTS
 from lingon.serving.translation.options import MAX_PATIENCE
@@ -45,10 +44,8 @@ LIVE = 3.0  # characters of a greedy translation; cost of a character of a speak
 LOOK_UP = 0.05  # characters of a greedy translation; cost of a character that a translation memory looks up
 
 
-DefaultsOf = Callable[[Any], Sequence[Defaults]]
-"""Returns the default options of the model of a request, or of both models of a pivot translation."""
-
-NO_DEFAULTS = Defaults()
+ModelsOf = Callable[[Any], Sequence[ChargedModel]]
+"""Returns the model of a request, or both models of a pivot translation."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,7 +55,7 @@ class Account:
     key: str
     quota: Quota
     usage: KeyUsage | None
-    defaults_of: DefaultsOf = lambda request: [NO_DEFAULTS]
+    models_of: ModelsOf = lambda request: [UNKNOWN_MODEL]
 
 
 account: ContextVar[Account | None] = ContextVar("account", default=None)
@@ -70,9 +67,9 @@ class Charge:
 
     def __init__(self, charged_to: Account, request: Any) -> None:
         """Charge the request. Raises QuotaExceeded."""
-        of_models = charged_to.defaults_of(request) if isinstance(request, _OF_MODELS) else [NO_DEFAULTS]
+        models = charged_to.models_of(request) if isinstance(request, _OF_MODELS) else [UNKNOWN_MODEL]
         self._to, self._request = charged_to, request
-        self._weighted = sum(weighted_characters(request, defaults) for defaults in of_models)
+        self._weighted = sum(weighted_characters(request, model) for model in models)
         requests = 0 if isinstance(request, pb.TranslateLiveRequest) and not request.HasField("start") else 1
         self._charges = charged_to.quota.take(self._weighted, time.monotonic_ns(), requests)
         texts_read.set(False)
@@ -140,13 +137,11 @@ def characters_of(request: Any) -> tuple[int, int]:
     return sum(map(len, request.texts)), sum(map(len, request.target_prefixes))
 
 
-def weighted_characters(request: Any, defaults: Defaults = NO_DEFAULTS) -> int:
+def weighted_characters(request: Any, model: ChargedModel = UNKNOWN_MODEL) -> int:
     """Return the charge of a request: the characters of a greedy translation of the same cost.
 
     The cost is that of `lingon.serving.engine.cost`, in characters instead of tokens. A translation counts as long as
     its source.
-
-    defaults: the model's values for options that the request does not set
     """
     sources, targets = characters_of(request)
     if isinstance(request, pb.ScoreRequest):
@@ -157,7 +152,7 @@ def weighted_characters(request: Any, defaults: Defaults = NO_DEFAULTS) -> int:
         return round(LIVE * sources)
     if isinstance(request, _OF_STORES):
         return round(LOOK_UP * sources)
-    options, decoded = request.options, sources + targets
+    options, defaults, decoded = request.options, model.defaults, sources + targets
     samples = options.HasField("sampling")
     beam_size = max(int(options.beam_size if options.HasField("beam_size") else defaults.beam_size), 1)
     hypotheses = min(defaults.num_hypotheses, sys.maxsize if samples else beam_size)
@@ -171,10 +166,10 @@ def weighted_characters(request: Any, defaults: Defaults = NO_DEFAULTS) -> int:
         work = hypotheses * (ENCODE * sources + token * decoded)
     else:
         work = ENCODE * sources + token * decoded * beam_size
-    if options.coverage_penalty > 0:  # every hypothesis of the search is scored
+    if options.coverage_penalty > 0:  # every hypothesis of the search needs its attention
         patience = options.patience if 0 < options.patience <= MAX_PATIENCE else 1.0
         hypotheses = max(hypotheses, ended_hypotheses(beam_size, patience))
-    if options.return_alignment or options.coverage_penalty > 0:
+    if (options.return_alignment or options.coverage_penalty > 0) and not model.steps_attend:
         work += hypotheses * (ENCODE * sources + SCORE * decoded)
     return round(work)
 

@@ -8,8 +8,9 @@ and one of 60 million parameters.
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
+from lingon.bundle.manifest import Defaults
 from lingon.serving.decoding.job import DecodeJob, Job
 
 ENCODE = 0.4  # units; a source token in the encoder
@@ -24,6 +25,21 @@ TYPICAL_WEIGHT = 0.05  # weight of the latest call in the size of a typical one
 MAX_TYPICAL = 1000  # callers with a recorded typical call
 RATE_WEIGHT = 0.3  # weight of the latest measurement of the rate
 RUN_WEIGHT = 0.05  # weight of the latest job in the running time of jobs
+
+
+@dataclass(frozen=True, slots=True)
+class ChargedModel:
+    """What the charge of a request depends on in a model.
+
+    defaults: its values for options that a request does not set
+    steps_attend: whether its search says where it looked, so that an alignment takes no run of the scorer
+    """
+
+    defaults: Defaults = field(default_factory=Defaults)
+    steps_attend: bool = False
+
+
+UNKNOWN_MODEL = ChargedModel()
 
 
 def token_cost(*, sampled: bool, restricted: bool, forced: bool) -> float:

@@ -83,6 +83,11 @@ class Engine:
         return self._runner.attention
 
     @property
+    def steps_attend(self) -> bool:
+        """Whether the search says where it looked if a job asks for it."""
+        return self._runner.steps_attend
+
+    @property
     def state_bytes(self) -> int:
         """The most bytes of decoder states: all rows with the longest sources, and the empty batches that are kept.
 

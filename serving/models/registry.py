@@ -11,9 +11,9 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from lingon.bundle.manifest import Defaults
 from lingon.bundle.store import Bundle, check_trusted, use_highest_whole
 from lingon.errors import BundleError, DamagedBundle, RequestError, SettingsError, first_of
+from lingon.serving.engine.cost import UNKNOWN_MODEL, ChargedModel
 from lingon.serving.models.catalog import Catalog, Entry
 from lingon.serving.models.inflight import InFlight
 from lingon.serving.models.loading import LoadFunction, LoadOptions, list_bundle, load_translator
@@ -74,6 +74,12 @@ class ServedModel:
     @property
     def folder(self) -> Path:
         return self.bundle.folder
+
+    @property
+    def charged(self) -> ChargedModel:
+        """The model as quotas charge it. Whether its steps say where they look is known once it is loaded."""
+        attends = self._loaded is not None and self._loaded.translator.engine.steps_attend
+        return ChargedModel(self.bundle.manifest.defaults, attends)
 
     @property
     def is_loaded(self) -> bool:
@@ -372,13 +378,13 @@ class ModelRegistry:
                 return False
         return True
 
-    def defaults_of(self, request: Any) -> list[Defaults]:
-        """Return the default options of each model that serves a request, or general ones if no model does."""
+    def charged_models(self, request: Any) -> list[ChargedModel]:
+        """Return each model that serves a request as quotas charge it, or an unknown one if no model does."""
         try:
             found = self.catalog.route(request.model, request.source_language_code, request.target_language_code)
         except RequestError:
-            return [Defaults()]
-        return [each.model.bundle.manifest.defaults for each in found]
+            return [UNKNOWN_MODEL]
+        return [each.model.charged for each in found]
 
     @property
     def running(self) -> list[Entry[ServedModel]]:

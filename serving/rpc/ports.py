@@ -18,9 +18,10 @@ from lingon.errors import LingonError
 from lingon.pem import RevocationLists
 from lingon.serving.auth.api_keys import ApiKeyFile
 from lingon.serving.auth.callers import ApiKeyInterceptor, CertificateCheck
-from lingon.serving.auth.charges import NO_DEFAULTS, DefaultsOf
+from lingon.serving.auth.charges import ModelsOf
 from lingon.serving.auth.tls import Certificates, TlsFiles
 from lingon.serving.auth.watched_files import WatchedFiles
+from lingon.serving.engine.cost import UNKNOWN_MODEL
 from lingon.serving.observability.logs import event, fault
 from lingon.serving.observability.metrics import Metrics
 from lingon.serving.rpc.admission import CallLimits
@@ -184,15 +185,15 @@ class PortSecurity:
                 metrics.tls_not_after.labels(files.name).set_function(partial(_not_after, files))
 
     def interceptors(
-        self, *, admin: bool = False, defaults_of: DefaultsOf = lambda request: [NO_DEFAULTS]
+        self, *, admin: bool = False, models_of: ModelsOf = lambda request: [UNKNOWN_MODEL]
     ) -> list[grpc.aio.ServerInterceptor]:
         """Return the interceptors that check the callers of a port; admin: whether it is the admin port.
 
-        defaults_of: returns the default options of the model of a request, for quotas
+        models_of: returns the models that serve a request, for quotas
         """
         if self._keys is None:
             return []
-        return [ApiKeyInterceptor(self._keys, admin=admin, defaults_of=defaults_of)]
+        return [ApiKeyInterceptor(self._keys, admin=admin, models_of=models_of)]
 
 
 def _show_state(metrics: Metrics, files: WatchedFiles[Any]) -> None:

@@ -22,7 +22,7 @@ from lingon.serving.auth.api_keys import new_key
 from lingon.serving.auth.charges import DETECT, DETECT_TEXT, characters_of, weighted_characters
 from lingon.serving.auth.quota import BURST, MINUTE, REFUNDED, REFUSAL, SECOND, Bucket, Quota, RefundLimit
 from lingon.serving.decoding.job import DecodeJob, Options, Sampling
-from lingon.serving.engine.cost import DECODE, ENCODE, FORCE, RESTRICT, SAMPLE, SCORE, cost_of
+from lingon.serving.engine.cost import DECODE, ENCODE, FORCE, RESTRICT, SAMPLE, SCORE, ChargedModel, cost_of
 from lingon.serving.settings import MAX_TEXTS
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.credentials import bearer, write_key_file
@@ -273,6 +273,24 @@ def test_a_quota_counts_what_a_request_makes_the_engine_do(name: str):
     assert weighted_characters(request) == round(work)
 
 
+@pytest.mark.parametrize("options", [{}, {"beam_size": 4, "num_hypotheses": 4}])
+def test_an_alignment_of_the_search_costs_nothing(options: dict[str, Any]):
+    model = ChargedModel(steps_attend=True)
+    aligned = translation(return_alignment=True, **options)
+    assert weighted_characters(aligned, model) == weighted_characters(translation(**options), model)
+
+
+@pytest.mark.parametrize("attends", [False, True])
+async def test_a_quota_charges_the_scorer_where_the_served_model_runs_it(tmp_path: Path, attends: bool):
+    keys = write_key_file(tmp_path, {"shop": SHOP}, shop={"characters_per_minute": 1000})
+    request = translation(return_alignment=True)
+    async with running(api_keys=keys) as server:
+        server.runner.steps_attend = attends
+        await server.stub.Translate(request, metadata=bearer(SHOP))
+        charged = server.metric("lingon_key_characters_total", key="shop")
+    assert charged == weighted_characters(request, ChargedModel(steps_attend=attends))
+
+
 @given(st.integers(0, 2**32 - 1), st.integers(0, 2**32 - 1), st.booleans(), st.booleans())
 def test_no_option_makes_a_request_cheaper_than_a_greedy_one(beams: int, hypotheses: int, samples: bool, aligned: bool):
     options: dict[str, Any] = {"beam_size": beams, "num_hypotheses": hypotheses, "return_alignment": aligned}
@@ -358,8 +376,8 @@ async def test_the_quota_and_the_metric_count_the_work(tmp_path: Path):
     ],
 )
 def test_an_option_that_a_request_leaves_to_the_model_counts_with_its_default(left: Any, given: Any):
-    defaults = Defaults(beam_size=4, num_hypotheses=2)
-    assert weighted_characters(translation(**left), defaults) == weighted_characters(translation(**given))
+    model = ChargedModel(Defaults(beam_size=4, num_hypotheses=2))
+    assert weighted_characters(translation(**left), model) == weighted_characters(translation(**given))
 
 
 async def test_a_quota_charges_the_default_beam_of_the_served_model(tmp_path: Path):
