@@ -116,7 +116,7 @@ async def test_a_name_without_a_version_selects_the_highest_version():
     async with running(bundles=({}, {"version": 9}, {"version": 10})) as server:
         # Only the highest version in the folder of a model is loaded.
         assert (await server.translate("Tom", model="en-de")).version == "10"
-        status, _ = await failure(server.translate("Tom", model="en-de/10"))
+        status, _ = await failure(server.translate("Tom", model="en-de/9"))
     assert status.code == code_pb2.NOT_FOUND
 
 
