@@ -17,7 +17,9 @@ from typing import Any
 
 from google.protobuf import json_format
 from google.rpc import code_pb2
-from starlette.routing import WebSocketRoute
+from starlette.requests import Request
+from starlette.responses import Response
+from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from lingon.client.steps import LIVE
@@ -37,6 +39,7 @@ CLOSE_CODE = 4000  # plus the HTTP status of the error; RFC 6455 leaves 4000 to 
 DONE, NOT_TEXT, RESTART = 1000, 1003, 1012  # close codes of the protocol
 REASON_BYTES = 123  # of UTF-8, the longest reason of a close frame
 SWITCHED, GONE = 101, 499  # statuses in metrics: a speaker that was translated, and one whose client disconnected
+UPGRADE_REQUIRED = 426
 SCHEMES = ("http://", "https://")
 
 
@@ -46,9 +49,17 @@ class LiveEndpoint:
     def __init__(self, endpoints: Endpoints) -> None:
         self._shared = endpoints
 
-    def routes(self) -> Iterable[WebSocketRoute]:
+    def routes(self) -> Iterable[Route | WebSocketRoute]:
         """Return the routes."""
-        return [WebSocketRoute(PATH, self.run)]
+        return [WebSocketRoute(PATH, self.run), Route(PATH, self.refuse, methods=["GET"])]
+
+    async def refuse(self, request: Request) -> Response:
+        """Answer a request that is no WebSocket, such as one whose upgrade a proxy has removed."""
+        message = "live translation is a WebSocket: the request must have the headers Upgrade and Connection"
+        response = error_response(Problem(UPGRADE_REQUIRED, message))
+        response.headers["upgrade"] = "websocket"
+        self._shared.metrics.counted(API, UPGRADE_REQUIRED)
+        return response
 
     async def run(self, socket: WebSocket) -> None:
         """Translate one speaker, and count it."""

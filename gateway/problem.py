@@ -35,6 +35,7 @@ CODE: dict[int, int] = {
     408: code_pb2.DEADLINE_EXCEEDED,
     413: code_pb2.INVALID_ARGUMENT,
     415: code_pb2.INVALID_ARGUMENT,
+    426: code_pb2.FAILED_PRECONDITION,
     429: code_pb2.RESOURCE_EXHAUSTED,
     501: code_pb2.UNIMPLEMENTED,
     503: code_pb2.UNAVAILABLE,

@@ -41,6 +41,8 @@ TYPES: dict[int, dict[str, Any]] = {
     FieldDescriptorProto.TYPE_FLOAT: {"type": "number", "format": "float"},
 }
 DOCUMENT_ROUTE, SOURCE_ROUTE = "/v1/translate:document", "/v1/translate:source"
+LIVE = "TranslateLive"
+LIVE_ROUTE = "/v1/translate:live"
 DOCUMENT: dict[str, Any] = {
     "type": "object",
     "description": "A form with a file.",
@@ -101,7 +103,19 @@ EVENT: dict[str, Any] = {
         },
     },
 }
-OTHERS = {"DocumentForm": DOCUMENT, "Status": STATUS, "StreamEvent": EVENT}
+LIVE_ANSWER: dict[str, Any] = {
+    "description": "A message of the server of a live translation. After an error the connection closes with 4000 and "
+    "the HTTP status of the error.",
+    "anyOf": [
+        {"$ref": "#/components/schemas/TranslateLiveResponse"},
+        {
+            "type": "object",
+            "required": ["error"],
+            "properties": {"error": {"$ref": "#/components/schemas/Status"}},
+        },
+    ],
+}
+OTHERS = {"DocumentForm": DOCUMENT, "Status": STATUS, "StreamEvent": EVENT, "LiveAnswer": LIVE_ANSWER}
 Comments = dict[tuple[int, ...], str]
 
 
@@ -145,7 +159,9 @@ def generate() -> str:
 def _paths(file: FileDescriptorProto, comments: Comments) -> Iterator[tuple[str, Any]]:
     (service,) = file.service
     for place, method in enumerate(service.method):
-        if method.client_streaming:  # a WebSocket, which OpenAPI does not describe
+        summary = comments.get((SERVICE, 0, METHOD, place), "")
+        if method.name == LIVE:
+            yield LIVE_ROUTE, {"get": _live_operation(summary)}
             continue
         path, verb = ROUTES[method.name]
         reply = {"application/json": {"schema": _reference(method.output_type)}}
@@ -153,7 +169,6 @@ def _paths(file: FileDescriptorProto, comments: Comments) -> Iterator[tuple[str,
             line = _reference(method.output_type)
             event = {"$ref": "#/components/schemas/StreamEvent"}
             reply = {"text/event-stream": {"schema": event}, "application/x-ndjson": {"schema": line}}
-        summary = comments.get((SERVICE, 0, METHOD, place), "")
         body = {"application/json": {"schema": _reference(method.input_type)}} if verb == "post" else None
         yield path, {verb: _operation(method.name, summary, body, reply)}
     yield DOCUMENT_ROUTE, {"post": _document_operation()}
@@ -181,6 +196,31 @@ def _source_operation() -> dict[str, Any]:
     )
 
 
+def _live_operation(summary: str) -> dict[str, Any]:
+    """Return the operation of a WebSocket, whose messages OpenAPI has no words for: x-websocket names their schemas."""
+    error = {"application/json": {"schema": _reference("Status")}}
+    protocol = {
+        "type": "string",
+        "description": "lingon.live.v1, and for a caller that cannot set headers the API key: lingon.key. and the key "
+        "in base64url without padding.",
+        "examples": ["lingon.live.v1, lingon.key.c2VjcmV0"],
+    }
+    return {
+        "operationId": LIVE,
+        "summary": summary,
+        "description": "A WebSocket. Each frame of text has one message as JSON: the client sends "
+        "TranslateLiveRequest, the first one with start, and the server LiveAnswer, the first one with ready. The "
+        "connection closes with 1000 after the message with done.",
+        "parameters": [{"name": "Sec-WebSocket-Protocol", "in": "header", "schema": protocol}],
+        "responses": {
+            "101": {"description": "The connection is a WebSocket."},
+            "426": {"description": "The request has no upgrade to a WebSocket.", "content": error},
+            "default": {"description": "An error.", "content": error},
+        },
+        "x-websocket": {"client": _reference("TranslateLiveRequest"), "server": _reference("LiveAnswer")},
+    }
+
+
 def _operation(name: str, summary: str, body: dict[str, Any] | None, reply: dict[str, Any]) -> dict[str, Any]:
     """Return an operation. body, reply: schemas by media type."""
     asked = {"requestBody": {"required": True, "content": body}} if body else {}
@@ -206,6 +246,8 @@ def _message(message: DescriptorProto, path: tuple[int, ...], comments: Comments
         text = comments.get((*path, FIELD, place), "")
         properties[field.json_name] = {**schema, **({"description": text} if text else {})}
     described = {"type": "object", "description": comments.get(path, ""), "properties": properties}
+    if all(field.HasField("oneof_index") and not field.proto3_optional for field in message.field) and message.field:
+        described |= {"minProperties": 1, "maxProperties": 1}
     return {**described, "required": [needed]} if needed else described
 
 

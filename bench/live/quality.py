@@ -11,7 +11,7 @@ from typing import Any
 from lingon.bench.live.lagging import Talk, lags, write_simuleval
 from lingon.bench.live.speaker import Languages, Policy, Server, listen
 from lingon.bench.live.word_times import Speech
-from lingon.bench.results_file import Row, load_pyplot, save_chart, search_name
+from lingon.bench.results_file import Row, search_name
 from lingon.errors import LingonError
 from lingon.scoring import score
 from lingon.translation.v1 import translation_pb2 as pb
@@ -139,38 +139,3 @@ def best_within_lag(rows: Sequence[Row], name: str, most_ms: float = MOST_LAG_MS
     """Return the row of a set with the best BLEU of those with at most this LAAL; None if there is none."""
     near = [row for row in rows if row["set"] == name and row.get("laal_ms", float("inf")) <= most_ms]
     return max(near, key=lambda row: float(row["bleu"]), default=None)
-
-
-COLOURS = {"local_agreement": "#1b6ca8", "wait_k": "#e08e45", "alignment": "#2f8f5b", "sentences": "#b23a48"}
-STYLES = ("--", ":")  # of whole texts, greedily and with beam search
-
-
-def draw(rows: Sequence[Row], path: Path) -> None:
-    """Draw BLEU over LAAL in seconds, a picture for each set and a line for each policy."""
-    pyplot = load_pyplot()
-    pyplot.rcParams["svg.hashsalt"] = "lingon"  # so that the same numbers give the same file
-    names = list(dict.fromkeys(row["set"] for row in rows))
-    figure, axes = pyplot.subplots(1, len(names), figsize=(5 * len(names), 4.4), layout="constrained", squeeze=False)
-    for axis, name in zip(axes[0], names, strict=True):
-        _panel(axis, name, [row for row in rows if row["set"] == name])
-    figure.legend(*axes[0][0].get_legend_handles_labels(), loc="outside lower center", ncols=3, frameon=False)
-    save_chart(figure, path)
-
-
-def _panel(axis: Any, name: str, rows: Sequence[Row]) -> None:
-    whole = [row for row in rows if "laal_ms" not in row]
-    for row, style in zip(whole, STYLES, strict=True):
-        axis.axhline(row["bleu"], color="black", linestyle=style, linewidth=1, label=row["policy"])
-    for policy, colour in COLOURS.items():
-        points = [row for row in rows if row["policy"] == policy]
-        if not points:
-            continue
-        x, y = [row["laal_ms"] / 1000 for row in points], [row["bleu"] for row in points]
-        axis.plot(x, y, "o-", color=colour, label=policy.replace("_", "-"), markersize=4)
-        for row in points:
-            if row["lag_words"]:
-                place = (row["laal_ms"] / 1000, row["bleu"])
-                axis.annotate(str(row["lag_words"]), place, (3, -10), textcoords="offset points", fontsize=8)
-    axis.axvline(MOST_LAG_MS / 1000, color="grey", linewidth=0.8)
-    axis.set(title=name, xlabel="LAAL, seconds behind the speaker", ylabel="BLEU", xlim=(0, None))
-    axis.grid(alpha=0.3)

@@ -12,6 +12,7 @@ from typing import Any
 
 from lingon.bench.live import quality
 from lingon.bench.live.load import AGAIN, AGAIN_GREEDY, LIVE, MODES, LiveLoad, to_json
+from lingon.bench.live.picture import draw
 from lingon.bench.live.quality import MOST_BLEU_LOST, MOST_LAG_MS, SpokenSet, best_within_lag
 from lingon.bench.live.speaker import POLICIES, Languages, Policy, connected
 from lingon.bench.live.word_times import WORDS_A_SECOND, speeches
@@ -124,7 +125,7 @@ def run(plan: LivePlan, results: Path) -> None:
         show(rows, title=f"{part}, {plan.bundle.label}")
         path = save(f"live-{part}", rows, results, **facts)
         if part == QUALITY:
-            quality.draw(rows, path.with_suffix(".svg"))
+            draw(rows, path.with_suffix(".svg"), facts["sets"])
         for line in verdicts(part, rows):
             note(line)
 

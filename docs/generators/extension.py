@@ -11,6 +11,7 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from docs.generators import live
 from docs.generators.models import catalogue
 from docs.generators.proto import reference
 from docs.generators.reference import (
@@ -71,7 +72,11 @@ PARTS: dict[str, Callable[[], str]] = {
     "exit-codes": exit_codes,
     "kept-strings": forms,
     "layers": layers,
+    "live-load": live.load,
     "live-options": live_options,
+    "live-quality": live.quality,
+    "live-states": live.states,
+    "live-talk": live.talk,
     "metrics": metrics,
     "model-settings": model_settings,
     "proto-admin": lambda: reference("lingon/admin/v1/admin.proto"),

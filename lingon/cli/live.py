@@ -6,7 +6,7 @@ import os
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import suppress
 from enum import StrEnum
 from typing import TYPE_CHECKING, Annotated
@@ -14,13 +14,16 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lingon.cli.backend import BackendOptions, open_translator
+from lingon.cli.live_terms import LiveTermOptions, MissedTerms
 from lingon.cli.live_words import Paused, Written
 from lingon.cli.options import SourceOption, TargetOption, with_option_groups
-from lingon.errors import LingonError
+from lingon.cli.output import print_message
+from lingon.errors import LingonError, SettingsError
 
 if TYPE_CHECKING:
     from lingon.cli.live_captions import SaidWords, Writer
     from lingon.client.live import LiveCall
+    from lingon.terms.term import Term
 
 
 class PolicyChoice(StrEnum):
@@ -35,11 +38,15 @@ class PolicyChoice(StrEnum):
 @with_option_groups
 def live(
     backend: BackendOptions,
+    terms: LiveTermOptions,
     source: SourceOption = None,
     target: TargetOption = None,
     policy: Annotated[
         PolicyChoice | None,
-        typer.Option(help="When text is agreed, so that it never changes.", show_default="local_agreement"),
+        typer.Option(
+            help="When text is agreed, so that it never changes.",
+            show_default="local_agreement; sentences with --terms, --glossary and --keep",
+        ),
     ] = None,
     lag_words: Annotated[
         int | None,
@@ -60,8 +67,9 @@ def live(
     read: Annotated[
         Written | None,
         typer.Option(
-            help="Form of the input: vtt, lines of json with text, begin_ms and end_ms, or text.",
-            show_default="as its first line is",
+            help="Form of the input: vtt, which SubRip (.srt) is read as too, lines of json with text, begin_ms and "
+            "end_ms, or text.",
+            show_default="as its first lines are",
         ),
     ] = None,
     write: Annotated[
@@ -85,38 +93,59 @@ def live(
 
     Agreed text is written at once and never changes.
     """
+    chosen, wanted = _policy(policy, terms), terms.read(source, target)
     with (
         open_translator(backend) as translator,
         translator.live(
             model=backend.server_model,
             source=source,
             target=target,
-            policy=None if policy is None else policy.value,
+            policy=None if chosen is None else chosen.value,
             lag_words=lag_words,
             pause_ms=pause_ms,
+            terms=wanted,
+            glossaries=terms.glossary,
             timeout=backend.timeout,
         ) as speaker,
     ):
-        _translate(speaker, read, write, pause_ms or DEFAULT_PAUSE, pace)
+        _translate(speaker, read, write, pause_ms or DEFAULT_PAUSE, pace, wanted)
 
 
 DEFAULT_PAUSE = 3000  # milliseconds, as the server has it
 
 
+def _policy(policy: PolicyChoice | None, terms: LiveTermOptions) -> PolicyChoice | None:
+    """Return the policy, with which terms hold. Raises SettingsError for another one with terms."""
+    if not terms.given:
+        return policy
+    if policy not in (None, PolicyChoice.SENTENCES):
+        raise SettingsError(f"{terms.given} needs --policy sentences, got {policy}: a term may change a whole sentence")
+    return PolicyChoice.SENTENCES
+
+
 def _translate(
-    speaker: LiveCall, read: Written | None, write: Written | None, pause_ms: int, pace: float | None
+    speaker: LiveCall,
+    read: Written | None,
+    write: Written | None,
+    pause_ms: int,
+    pace: float | None,
+    terms: Sequence[Term],
 ) -> None:
     """Send what standard input has, and write the updates."""
     from lingon.cli.live_captions import SaidWords
+    from lingon.client.live import is_unspaced
 
     begin = time.monotonic()
     said = SaidWords(lambda: int(1000 * (time.monotonic() - begin)))
     feeder = _Feeder(speaker, said, read, pause_ms, pace)
-    writer = _writer(write, said, speaker.ready.source_language)
+    blank = "" if is_unspaced(speaker.ready.source_language) else " "
+    writer, missed = _writer(write, said, blank), MissedTerms(terms, speaker.ready, said, blank)
     feeder.start()
     try:
         for update in speaker:
             writer.write(update)
+            for message in missed.read(update):
+                print_message(message)
     except LingonError:
         feeder.check()  # its error is the cause, if it has one
         raise
@@ -125,11 +154,10 @@ def _translate(
     feeder.check()
 
 
-def _writer(write: Written | None, said: SaidWords, language: str) -> Writer:
+def _writer(write: Written | None, said: SaidWords, blank: str) -> Writer:
+    """Return the writer of a form; blank: what is between two words of the source."""
     from lingon.cli import live_captions as forms
-    from lingon.client.live import is_unspaced
 
-    blank = "" if is_unspaced(language) else " "
     if write is None and sys.stdout.isatty():
         return forms.TerminalWriter(said, blank)
     if write is Written.JSON:
@@ -194,6 +222,8 @@ class _Feeder(threading.Thread):
 
 def _lines() -> Iterator[str]:
     """Yield the lines of standard input as they arrive. Raises LingonError for one that is not UTF-8."""
+    if sys.stdin is None:
+        raise LingonError("standard input is closed; give it captions or words")
     with os.fdopen(os.dup(sys.stdin.fileno()), "rb") as stream:  # sys.stdin would be locked at the exit
         for number, line in enumerate(stream, 1):
             try:

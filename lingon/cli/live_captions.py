@@ -172,11 +172,13 @@ class TerminalWriter:
         source = self._said.text(update.first_word, update.words, self._blank)
         target = Text.assemble(self._agreed.strip(), (update.tentative, "dim"))
         shown = Text.assemble((source, "italic"), "\n", target)
-        if update.is_complete:
-            if source:
-                self._console.print(shown)
-            self._agreed, shown = "", Text()
-        self._live.update(shown, refresh=True)
+        if not update.is_complete:
+            self._live.update(shown, refresh=True)
+            return
+        self._agreed = ""
+        self._live.update(Text(), refresh=True)  # first, because what is shown is drawn again after what is printed
+        if source:
+            self._console.print(shown)
 
     def close(self) -> None:
         """See Writer."""

@@ -272,6 +272,8 @@ def reworded(message: str, *, translating: bool) -> str:
     message = message.replace(
         "send it as metadata, authorization: Bearer KEY", "give --api-key-file or set LINGON_API_KEY"
     )
+    message = re.sub(r"\bLIVE_POLICY_(\w+)", lambda found: found[1].lower(), message)
+    message = re.sub(r"\bstart\.(\w+)", lambda found: f"--{found[1].replace('_', '-')}", message)
     message = re.sub(r"\btarget_prefixes\[\d+\]", "--target-prefix", message)
     message = re.sub(r"\boptions\.(?:sampling\.)?(\w+)", lambda found: f"--{found[1].replace('_', '-')}", message)
     message = re.sub(r"\b(source|target)_language_code\b", r"--\1-language", message)

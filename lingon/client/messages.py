@@ -307,7 +307,9 @@ def live_start(options: LiveOptions) -> pb.TranslateLiveRequest:
     terms = options.get("terms")
     found = [] if terms is None else list(TermList.of(terms))
     if len(found) > MOST_IN_REQUEST:
-        raise SettingsError(f"terms must be {MOST_IN_REQUEST} at most for live translation, got {len(found)}")
+        raise SettingsError(
+            f"terms must be {MOST_IN_REQUEST} at most for live translation, got {len(found)}; a glossary may have more"
+        )
     start = write_request(
         pb.LiveStart,
         model=options.get("model") or "",

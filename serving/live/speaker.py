@@ -29,7 +29,9 @@ OWN_BYTES = 1 << 24  # bytes of the states of a speaker without a server
 
 Replies = AsyncGenerator[pb.TranslateLiveResponse, None]
 OpenModel = Callable[[], AbstractAsyncContextManager[Translator]]
-"""Opens the model of a speaker as it is served now, and keeps it loaded inside the context. Raises RequestError."""
+"""Opens the model of a speaker as it is served now, and keeps it loaded inside the context. Raises RequestError, and
+ModelUnloaded in place of the cancellation of a task that waits for words while its model is unloaded.
+"""
 
 
 class Observer(Protocol):
@@ -153,20 +155,21 @@ class Speaker:
             update.late_words = listener.source.take_late()
             yield update
             return
-        async with self._open_model() as translator:
-            translation = OpenTranslation(translator, self._request, self._agreed)
-            self._drafts.clear()
-            try:
-                async with aclosing(self._updates(listener, translation)) as updates:
-                    async for update in updates:
-                        yield update
-            except ModelUnloaded:
-                if self._draining:
-                    raise
-            finally:
-                translation.close()
-                self._usage.source_tokens += translation.usage.source_tokens
-                self._usage.target_tokens += translation.usage.target_tokens
+        try:
+            async with self._open_model() as translator:
+                translation = OpenTranslation(translator, self._request, self._agreed)
+                self._drafts.clear()
+                try:
+                    async with aclosing(self._updates(listener, translation)) as updates:
+                        async for update in updates:
+                            yield update
+                finally:
+                    translation.close()
+                    self._usage.source_tokens += translation.usage.source_tokens
+                    self._usage.target_tokens += translation.usage.target_tokens
+        except ModelUnloaded:
+            if self._draining:
+                raise
 
     async def _updates(self, listener: Listener, translation: OpenTranslation) -> AsyncGenerator[pb.LiveUpdate, None]:
         source, seen = listener.source, Sentence(-1, "", (), is_complete=False)

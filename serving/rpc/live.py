@@ -2,18 +2,19 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections import Counter
 from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 
-from lingon.errors import InvalidRequest, TooManyCalls, Unsupported
+from lingon.errors import InvalidRequest, ModelUnloaded, TooManyCalls, Unsupported
 from lingon.serving.auth.callers import caller_of
 from lingon.serving.auth.charges import charge
 from lingon.serving.live.listening import LiveLimits
 from lingon.serving.live.pasts import Pasts
 from lingon.serving.live.speaker import OpenModel, Speaker
 from lingon.serving.models.catalog import Catalog
-from lingon.serving.models.inflight import AdmissionGate
+from lingon.serving.models.inflight import AdmissionGate, was_unloaded
 from lingon.serving.models.pool import ModelPool
 from lingon.serving.models.registry import ServedModel
 from lingon.serving.observability.metrics import Metrics
@@ -120,10 +121,18 @@ class LiveCalls:
                 raise Unsupported(f"TranslateLive needs a model that translates {pair}; {labels} are two")
             model = found[0].model
             current().about(model=model.label)
-            with model.in_flight:
-                if not self._pool.touch([model]):
-                    await self._pool.load_all([model], deadline)
-                yield model.translator.for_pair(found[0].source, found[0].target)
+            try:
+                with model.in_flight:
+                    if not self._pool.touch([model]):
+                        await self._pool.load_all([model], deadline)
+                    yield model.translator.for_pair(found[0].source, found[0].target)
+            except asyncio.CancelledError as error:
+                if not was_unloaded(error):
+                    raise
+                task = asyncio.current_task()
+                assert task is not None, "every call has a task"
+                task.uncancel()  # the speaker goes on with the model that is served now
+                raise ModelUnloaded from None
 
         return open_model
 

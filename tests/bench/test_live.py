@@ -17,7 +17,8 @@ import pytest
 
 from lingon.bench.live.lagging import Talk, erased, lags, normalised_erasure
 from lingon.bench.live.load import AGAIN, AGAIN_GREEDY, LIVE, Heard, LiveLoad, answer, endless, figures, run, to_json
-from lingon.bench.live.quality import SpokenSet, best_within_lag, draw, measure, speak_all
+from lingon.bench.live.picture import draw, main
+from lingon.bench.live.quality import SpokenSet, best_within_lag, measure, speak_all
 from lingon.bench.live.run import parsed, server_settings, verdicts
 from lingon.bench.live.speaker import Languages, Policy, connected, listen
 from lingon.bench.live.word_times import joined, speeches, units
@@ -274,9 +275,15 @@ def test_cost_and_latency_have_bars():
 
 def test_the_picture_names_every_policy(tmp_path: Path):
     whole = [{"set": "a", "policy": f"whole texts, {name}", "bleu": 30.0} for name in ("greedy", "beam 4")]
-    draw([*whole, row("a", bleu=20.0, laal_ms=900)], tmp_path / "live.svg")
+    rows = [*whole, row("a", bleu=20.0, laal_ms=900, erasure=0.5)]
+    results = tmp_path / "live.json"
+    results.write_text(json.dumps({"rows": rows, "sets": [{"set": "a", "texts": 2, "words": 9}]}))
+    main([str(results)])
     drawn = (tmp_path / "live.svg").read_text(encoding="utf-8")
-    assert all(name in drawn for name in ("wait-k", "whole texts, beam 4", "seconds behind the speaker"))
+    for name in ("a, 4 words a text", "wait-k", "whole texts, beam 4", "seconds behind the speaker", "words erased"):
+        assert name in drawn
+    draw(rows, tmp_path / "again.svg", [{"set": "a", "texts": 2, "words": 9}])
+    assert (tmp_path / "again.svg").read_text(encoding="utf-8") == drawn
 
 
 def test_an_endless_speech_goes_on_without_pauses():

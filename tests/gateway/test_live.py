@@ -22,6 +22,7 @@ from lingon.gateway.app import GatewayOptions, _open
 from lingon.gateway.backend import Backend
 from lingon.gateway.server import HttpOptions
 from lingon.translation.v1 import translation_pb2 as pb
+from tests.support.gateway import send
 from tests.support.scripted_server import FakeService, ScriptedFault, serving
 from tests.support.timing import eventually
 
@@ -157,6 +158,13 @@ async def test_at_another_path_a_request_is_answered_without_the_upgrade():
             async with connect(f"ws://127.0.0.1:{gateway.port}/v1/models"):
                 pass
     assert caught.value.response.status_code == 200
+
+
+async def test_a_request_without_the_upgrade_is_refused():
+    async with door() as gateway:
+        reply = await asyncio.to_thread(send, gateway.port, "GET", "/v1/translate:live", b"", "", {})
+        assert gateway.metric("lingon_http_requests_total", api="lingon", status="426") == 1
+    assert (reply.status, reply.headers["upgrade"], reply.json["code"]) == (426, "websocket", 9)
 
 
 @pytest.mark.parametrize(

@@ -50,6 +50,12 @@ def test_a_revision_of_a_complete_sentence_begins_the_text_again(page: Any):
     assert "regnet" not in page.inner_text("#heard")
 
 
+def test_a_word_that_is_too_long_for_the_server_is_translated(page: Any):
+    page.fill("#spoken", f"See https://example.com/{'x' * 120} now. It is raining. ")
+    page.locator("#heard").filter(has_text="Es regnet.").wait_for()
+    assert "xxx" in page.inner_text("#heard")
+
+
 def test_leaving_the_view_ends_the_speaker_and_the_text_is_translated_when_one_comes_back(page: Any):
     page.fill("#spoken", "It is raining. ")
     page.locator("#heard").filter(has_text="Es regnet").wait_for()

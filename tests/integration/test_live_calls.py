@@ -5,13 +5,17 @@ from __future__ import annotations
 import asyncio
 import json
 import threading
+import urllib.request
 from collections.abc import Iterator
+from contextlib import suppress
 from typing import Any
 
 import pytest
 from websockets import connect
+from websockets.exceptions import ConnectionClosedError
 
 from lingon import AsyncClient, AsyncModel, Client, LiveUpdate, LiveWord, Model, ServerError
+from tests.support.openapi import validator
 from tests.support.processes import serving
 from tests.support.shipped_model import MODEL
 from tests.support.timing import eventually, eventually_blocking
@@ -76,6 +80,36 @@ def test_the_updates_of_a_websocket_are_those_of_a_client(served: tuple[str, str
     with Client(served[1]) as client, client.live() as live:
         expected, _ = spoken(live)
     assert asyncio.run(over_websocket()) == expected
+
+
+def read(url: str) -> bytes:
+    with urllib.request.urlopen(url) as reply:
+        return bytes(reply.read())
+
+
+async def test_the_frames_of_a_session_are_as_the_description_says(served: tuple[str, str]) -> None:
+    description = json.loads(await asyncio.to_thread(read, f"http{served[0]}/openapi.json"))
+    schemas = description["paths"]["/v1/translate:live"]["get"]["x-websocket"]
+    sent = [
+        {"start": {"sourceLanguageCode": "en", "targetLanguageCode": "de", "policy": "LIVE_POLICY_WAIT_K"}},
+        {"words": {"from": 0, "words": [{"text": "The", "beginMs": 100, "endMs": 300}, {"text": "hous"}]}},
+        {"words": {"from": 1, "words": [{"text": "house"}]}},
+        {"pause": {}},
+        {"words": {"from": 9, "words": [{"text": "Tom"}]}},
+    ]
+    received = []
+    async with connect(f"ws{served[0]}/v1/translate:live") as socket:
+        for message in sent:
+            await socket.send(json.dumps(message))
+        with suppress(ConnectionClosedError):
+            async for frame in socket:
+                received.append(json.loads(frame))
+    assert {name for frame in received for name in frame} == {"ready", "update", "error"}
+    for schema, frames in ((schemas["client"], sent), (schemas["server"], received)):
+        found = validator(description, schema)
+        assert [error.message for frame in frames for error in found.iter_errors(frame)] == []
+        assert not found.is_valid({**frames[0], "other": 1})
+        assert not found.is_valid({**frames[0], **frames[1]})
 
 
 async def test_an_asynchronous_model_translates_a_speaker_as_a_client_does(served: tuple[str, str]) -> None:

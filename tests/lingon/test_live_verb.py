@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import subprocess
+import sys
 from collections.abc import Iterator
 from io import StringIO
 from itertools import pairwise
@@ -17,9 +18,11 @@ from hypothesis import strategies as st
 
 from lingon import LiveUpdate, LiveWord
 from lingon.cli.live_captions import LINE, Captions, SaidWords, TextWriter, VttWriter
-from lingon.cli.live_words import Paused, Said, steps_of, timed_words
+from lingon.cli.live_words import MOST_CHARACTERS, Paused, Said, steps_of, timed_words
 from lingon.client.live import split_words
 from lingon.errors import LingonError
+from lingon.serving.live import sources
+from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.scripted_server import Command, FakeService, ScriptedFault, serving
 
 VTT = """WEBVTT
@@ -77,12 +80,97 @@ def test_a_cue_is_read_when_the_blank_line_after_it_is_there():
         ('{"word": "a"}', "line 1: an object must have of begin_ms, end_ms, from, pause, text, words"),
         ('{"text": "a", "begin_ms": -1}', "line 1: begin_ms must be a whole number below 2.32, got -1"),
         ('{"words": "a"}', "line 1: words must be a list of objects"),
+        ('{"begin_ms": 3}', "line 1: an object must have either text or words, got {.begin_ms.: 3}"),
+        ('{"text": "a", "words": [{"text": "b"}]}', "line 1: an object must have either text or words"),
+        ('{"words": [{"text": "b"}], "begin_ms": 0}', "line 1: an object must have either text or words"),
+        ('{"text": "a", "begin_ms": 3}', "line 1: begin_ms and end_ms must be given together"),
+        ('{"text": "a", "pause": true}', "line 1: a pause is {.pause.: true} alone, got {.text.: .a., .pause.: true}"),
+        ('{"pause": false}', "line 1: a pause is {.pause.: true} alone"),
         ("WEBVTT\n\n0:1 --> 0:2\nx", "line 3: a cue begins with 00:00:00.000 --> 00:00:02.000, got '0:1 --> 0:2'"),
     ],
 )
 def test_a_wrong_line_is_named(text: str, message: str):
     with pytest.raises(LingonError, match=message):
         read(text)
+
+
+ODD_VTT = """WEBVTT - a title
+Kind: captions
+
+STYLE
+::cue { color: red }
+
+REGION
+id:fred
+width:40%
+
+NOTE a note
+of two lines
+
+1
+00:00.000 --> 00:02.000 region:fred align:left
+<v Fred>I would <i>like</i>
+a cup.</v>
+
+
+2
+00:01.000 --> 00:03.000
+Tom is"""
+
+
+@pytest.mark.parametrize("end", ["\n", "\r\n"])
+def test_styles_regions_notes_and_settings_are_no_words_and_an_end_inside_a_cue_ends_it(end: str):
+    found = read("\ufeff" + ODD_VTT.replace("\n", end))
+    assert [[word.text for word in each.words] for each in found] == [
+        ["I", "would", "like", "a", "cup."],
+        ["Tom", "is"],
+    ]
+    assert [each.words[-1].end_ms for each in found] == [2000, 3000]
+
+
+ROLLING = """WEBVTT
+
+00:00:00.000 --> 00:00:01.500 align:start position:0%
+ \nso<00:00:00.500><c> good</c><00:00:01.000><c> morning</c>
+
+00:00:01.500 --> 00:00:01.510 align:start position:0%
+so good morning
+ \n
+00:00:01.510 --> 00:00:03.000 align:start position:0%
+so good morning
+to<00:00:02.000><c> all</c>
+
+00:00:04.000 --> 00:00:05.000
+to all
+of you
+"""
+
+
+def test_a_line_that_rolls_up_is_read_once():
+    assert [[word.text for word in each.words] for each in read(ROLLING)] == [
+        ["so", "good", "morning"],
+        ["to", "all"],
+        ["to", "all", "of", "you"],  # a second later it is said again
+    ]
+
+
+def test_times_end_the_cue_before_them_without_a_blank_line():
+    found = read("WEBVTT\n00:00.000 --> 00:01.000\none\n00:01.000 --> 00:02.000\ntwo\n")
+    assert [each.words[0].text for each in found] == ["one", "two"]
+
+
+def test_subrip_is_read_as_captions_and_a_number_alone_is_text():
+    (said,) = read("\n1\n00:00:01,500 --> 00:00:02,000\nI am here.\n")
+    assert [each.text for each in said.words] == ["I", "am", "here."]
+    assert (said.words[0].begin_ms, said.words[-1].end_ms) == (1500, 2000)
+    assert read("1984\nis a book.\n") == [Said((LiveWord("1984"),)), Said(timed_words(["is", "a", "book."], None))]
+    assert read("7") == [Said((LiveWord("7"),))]
+
+
+def test_a_word_that_a_server_refuses_as_too_long_becomes_several():
+    (said,) = read(f"see https://{'x' * 120} now")
+    assert [len(each.text) for each in said.words] == [3, MOST_CHARACTERS, MOST_CHARACTERS, 3]
+    assert MOST_CHARACTERS == sources.MOST_CHARACTERS
 
 
 def test_characters_are_words_in_languages_without_blanks():
@@ -219,6 +307,41 @@ def test_a_wrong_input_is_an_error_after_the_words_before_it(command: Command, t
     code, _, errors = command("live", text=text)
     assert code == 1
     assert errors[-1].startswith(message)
+
+
+def test_a_standard_input_that_is_closed_is_one_line(command: Command):
+    run = ["sh", "-c", '"$0" -m lingon live --write text <&-', sys.executable]
+    done = subprocess.run(run, env=command.environment, capture_output=True, text=True, check=False)
+    assert (done.returncode, done.stderr) == (
+        1,
+        "lingon: error: standard input is closed; give it captions or words\n",
+    )
+
+
+def test_terms_and_strings_that_are_kept_choose_the_policy_and_a_sentence_without_one_is_named(
+    command: Command, service: FakeService, tmp_path: Path
+):
+    file = tmp_path / "terms.tsv"
+    file.write_text("cup\tTasse\n")
+    options = ["live", "--source", "en", "--target", "de", "--terms", file, "--keep", "Tom", "--glossary", "shop"]
+    code, printed, errors = command(*options, "--write", "text", text="Tom is here. The cup is red. Where is tom?")
+    assert (code, printed) == (0, "TOM IS HERE.\nTHE CUP IS RED.\nWHERE IS TOM?\n")
+    assert errors == [
+        "lingon: sentence 1: warning: the translation lacks 'Tom' for 'Tom'",
+        "lingon: sentence 2: warning: the translation lacks 'Tasse' for 'cup'",
+    ]
+    start = service.requests[0].start
+    assert (start.policy, list(start.glossaries)) == (pb.LIVE_POLICY_SENTENCES, ["shop"])
+    assert [(each.source, each.target) for each in start.terms] == [("Tom", "Tom"), ("cup", "Tasse")]
+
+
+@pytest.mark.parametrize("given", [("--keep", "Tom"), ("--glossary", "shop")])
+def test_terms_with_a_policy_that_agrees_inside_a_sentence_are_refused(command: Command, given: tuple[str, str]):
+    code, _, errors = command("live", *given, "--policy", "wait_k", text="Tom")
+    assert code == 2
+    assert errors == [
+        f"lingon: error: {given[0]} needs --policy sentences, got wait_k: a term may change a whole sentence"
+    ]
 
 
 def test_an_error_of_the_server_is_one_line(command: Command, service: FakeService):

@@ -8,6 +8,7 @@ const IDLE = 700; // milliseconds without a key press after which the last word 
 const PAUSE = 8000; // milliseconds without a word that end a sentence; who types is slower than who speaks
 const AGAIN = 2000; // milliseconds until a connection that ended is opened again
 const MOST = 1000; // words in a message
+const LONG = /.{1,64}/gsu; // a word that is longer is refused, and is sent as several
 // In scripts without blanks between words each character is one.
 const WORD = /[\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}\p{Script=Lao}\p{Script=Khmer}\p{Script=Myanmar}\p{Script=Tibetan}]|[^\s\p{Script=Han}\p{Script=Hiragana}\p{Script=Katakana}\p{Script=Thai}\p{Script=Lao}\p{Script=Khmer}\p{Script=Myanmar}\p{Script=Tibetan}]+/gu;
 const UNSPACED = /^(zh|ja|th|lo|km|my|bo)\b/;
@@ -21,7 +22,8 @@ let timer;
 // whole: whether the last word is whole even if nothing follows it
 function words(whole) {
   const text = get("spoken").value, language = chosen().sourceLanguageCode;
-  const found = UNSPACED.test(language) ? text.match(WORD) ?? [] : text.split(/\s+/u).filter(Boolean);
+  const parted = UNSPACED.test(language) ? text.match(WORD) ?? [] : text.split(/\s+/u).filter(Boolean);
+  const found = parted.flatMap((word) => word.match(LONG));
   return whole || /\s$/u.test(text) || UNSPACED.test(language) ? found : found.slice(0, -1);
 }
 

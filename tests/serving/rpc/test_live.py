@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 from typing import Any
 
 import grpc
@@ -11,6 +12,7 @@ from lingon.serving.auth.api_keys import new_key
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.credentials import write_key_file
 from tests.support.echo_engine import RunningServer, failure, running
+from tests.support.reload_harness import expected, running_with_admin_port
 from tests.support.timing import eventually
 
 TEXT = "The old man and the sea. Tom lives in Boston."
@@ -159,3 +161,50 @@ async def test_a_server_that_shuts_down_translates_the_words_that_it_has():
         assert replies[-1].update.is_complete
         assert replies[-1].update.agreed_words == 4
         assert await server.task == 0
+
+
+def sentence(replies: list[pb.TranslateLiveResponse], number: int) -> str:
+    return agreed([reply for reply in replies if reply.HasField("update") and reply.update.sentence == number]).strip()
+
+
+async def said(call: Any, first: int, text: str) -> list[pb.TranslateLiveResponse]:
+    """Say words, each when the one before it is translated, and return the updates."""
+    replies = []
+    for at, word in enumerate(text.split(), first):
+        await call.write(words(at, word))
+        while not replies or replies[-1].update.words <= at:
+            replies.append(await call.read())
+    return replies
+
+
+async def test_a_sentence_ends_with_the_model_that_began_it_and_the_next_one_has_the_new_model():
+    async with running_with_admin_port() as admin:
+        call = await talking(admin.server, start())
+        replies = await said(call, 0, "The old man and")
+        swap = asyncio.create_task(admin.swap(admin.publish(2)))
+        while await admin.version() != "2":  # other callers have the new model
+            pass
+        assert not swap.done()  # it waits for the sentence
+        replies += await said(call, 4, "the sea. Tom lives in Boston.")
+        await call.write(END)
+        replies += await rest_of(call)
+        assert list((await swap).unloaded) == ["en-de/1"]
+        assert sentence(replies, 0) == expected("The old man and the sea.", 1)
+        assert sentence(replies, 1) == expected("Tom lives in Boston.", 2)
+        assert admin.server.metric("lingon_live_speakers") == 0
+
+
+async def test_a_sentence_whose_model_is_unloaded_goes_on_with_the_new_one_after_what_is_agreed():
+    async with running_with_admin_port(drain_seconds=0.1) as admin:
+        call = await talking(admin.server, start())
+        replies = await said(call, 0, "The old man and")
+        before = agreed(replies)
+        assert before == "The old man"
+        await admin.swap(admin.publish(2))  # the sentence is open for longer than the model is kept
+        replies += await said(call, 4, "the sea. Tom lives in Boston.")
+        await call.write(END)
+        replies += await rest_of(call)
+        assert sentence(replies, 0).startswith(before)
+        assert sentence(replies, 0) != expected("The old man and the sea.", 1)
+        assert sentence(replies, 1) == expected("Tom lives in Boston.", 2)
+        assert replies[-1].done.words == 10
