@@ -63,11 +63,11 @@ def _percent(share: float) -> str:
 
 def advice(report: Report) -> list[str]:
     """Return what to set, what that costs and what it is worth, in lines for a person."""
-    point, nothing, every, held = report.chosen, report.nothing, report.all, report.sentences[1]
+    point, nothing, every = report.chosen, report.nothing, report.all
     if not every.chrf > nothing.chrf:
         return [
             f"the second translator is no better: chrF {nothing.chrf:.2f} without it, {every.chrf:.2f} with all of "
-            f"{held:,} held-out sentences sent; no threshold is recommended"
+            f"{report.sentences:,} sentences sent; no threshold is recommended"
         ]
     assert point.threshold is not None
     low, high = (_percent(bound) for bound in report.bounds)
@@ -77,7 +77,7 @@ def advice(report: Report) -> list[str]:
         f"worth: chrF {nothing.chrf:.2f} to {point.chrf:.2f}, BLEU {nothing.bleu:.2f} to {point.bleu:.2f}; all sent: "
         f"{every.chrf:.2f} and {every.bleu:.2f}",
         f"that is {_percent(point.gain_chrf)} of the gain in chrF (about {low} to {high} on other text of this kind), "
-        f"measured on {held:,} sentences that the threshold was not chosen on",
+        f"measured on {report.sentences:,} sentences, each with a threshold that was not chosen on it",
     ]
 
 
@@ -103,7 +103,7 @@ def picture(report: Report, title: str) -> str:
     """
     across = svg.Scale(0, 1, LEFT, WIDTH - RIGHT)
     down = svg.Scale(0, 1, HEIGHT - BOTTOM, TOP)
-    held = f"{report.sentences[1]:,} held-out sentences, chrF {report.nothing.chrf:.1f} to {report.all.chrf:.1f}"
+    held = f"{report.sentences:,} sentences, chrF {report.nothing.chrf:.1f} to {report.all.chrf:.1f}"
     parts = [svg.text(LEFT, 22, title, "title"), svg.text(LEFT, 40, held), *_grid(across, down)]
     parts.append(svg.segment(across(0), down(0), across(1), down(1), "mark"))
     parts.append(svg.text(across(0.72), down(0.66), "at random", anchor="start"))
@@ -147,10 +147,16 @@ def _name(kind: str, name: str, y: float) -> str:
 
 
 def _chosen(report: Report, across: svg.Scale, down: svg.Scale) -> list[str]:
-    """Return a ring around the recommended point, and a line between the bounds of its share."""
+    """Return a ring around the recommended point, and a line between the bounds of its share.
+
+    Another ring is below the names of the curves, with the settings.
+    """
     point, (low, high) = report.chosen, report.bounds
     x, y = across(point.sent), down(point.gain_chrf)
-    ring = f'<circle class="bound" cx="{x:.1f}" cy="{y:.1f}" r="6"/>'
+    named_x, named_y = WIDTH - RIGHT - 190, down(0.28) + 18 * len(report.curves)
+    rings = [
+        f'<circle class="bound" cx="{a:.1f}" cy="{b:.1f}" r="6"/>' for a, b in ((x, y), (named_x + 12, named_y - 4))
+    ]
     assert point.threshold is not None
     settings = f"below {point.threshold.below:g}, {point.threshold.characters} characters"
-    return [svg.segment(x, down(low), x, down(high), "bound"), ring, svg.text(x + 12, y + 16, settings)]
+    return [svg.segment(x, down(low), x, down(high), "bound"), *rings, svg.text(named_x + 32, named_y, settings)]

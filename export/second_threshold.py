@@ -1,5 +1,8 @@
-"""Which sentences a server sends to its second translator: thresholds that are chosen on one half of a text with
-references, and what they are worth on the other half.
+"""Which sentences a server sends to its second translator: thresholds that are chosen on a text with references, and
+what they are worth on text that they were not chosen on.
+
+Each half of the text is measured with the threshold that is chosen on the other half (cross-fitting), so that all
+sentences count, and none for a choice that has seen it (Chernozhukov et al. 2018).
 """
 
 from __future__ import annotations
@@ -18,7 +21,7 @@ LEAST_SENTENCES = 200  # of a text: fewer determine no threshold
 SHARES = (0.05, 0.1, 0.15, 0.2, 0.3, 0.4, 0.6, 0.8)  # of the sentences that are sent, beside none and all
 LENGTHS = 20  # least lengths that are tried, evenly spaced in the sentences
 SEED = 1  # of the halves
-RESAMPLES = 1000  # of the held-out half, for the bounds of the share of the gain
+RESAMPLES = 1000  # of the sentences, for the bounds of the share of the gain
 BOUNDS = (0.025, 0.975)  # quantiles
 
 
@@ -51,11 +54,11 @@ class Threshold(NamedTuple):
 
 @dataclass(frozen=True, slots=True)
 class Point:
-    """What a choice of sentences is worth on the held-out half.
+    """What a choice of sentences is worth.
 
     sent: share of the sentences, 0 to 1; characters: share of the characters of their sources
     chrf, bleu: of all translations. gain_chrf, gain_bleu: share of the gain of sending all, nan without a gain
-    threshold: None for a choice that needs the references, or for all sentences or none
+    threshold: chosen on all sentences; None for a choice that needs the references, or for all sentences or none
     """
 
     sent: float
@@ -71,11 +74,11 @@ class Point:
 class Report:
     """The choices by name, each as points from the fewest to the most sentences, and the threshold for a share.
 
-    sentences: of the half that thresholds are chosen on, and of the held-out half
+    sentences: their number
     chosen: the point of `threshold`; bounds: of its share of the gain in chrF, 95 %
     """
 
-    sentences: tuple[int, int]
+    sentences: int
     nothing: Point
     all: Point
     curves: dict[str, list[Point]]
@@ -121,12 +124,14 @@ def _gain(candidate: Candidate) -> float:
     return sentence_chrf(candidate.theirs, candidate.reference) - sentence_chrf(candidate.ours, candidate.reference)
 
 
-def halves(candidates: Sequence[Candidate]) -> tuple[list[Candidate], list[Candidate]]:
-    """Return the sentences in two halves, drawn at random. Those with the same source are in the same half."""
+def halves(candidates: Sequence[Candidate]) -> np.ndarray:
+    """Return whether each sentence is in the first of two halves, drawn at random, (sentences).
+
+    Those with the same source are in the same half.
+    """
     sources = sorted({each.source for each in candidates})
     first = set(random.Random(SEED).sample(sources, len(sources) // 2))
-    fitted = [each for each in candidates if each.source in first]
-    return fitted, [each for each in candidates if each.source not in first]
+    return np.array([each.source in first for each in candidates])
 
 
 def best_threshold(sentences: Sentences, share: float, *, by_length: bool = True) -> Threshold:
@@ -159,7 +164,7 @@ def _rounded(value: float) -> float:
 
 
 def report(candidates: Sequence[Candidate], share: float, language: str) -> Report:
-    """Choose thresholds on one half of the sentences, and measure them on the other half.
+    """Choose thresholds, and measure them.
 
     share: of the sentences that the chosen threshold may send, 0 to 1
     language: of the translations
@@ -167,37 +172,54 @@ def report(candidates: Sequence[Candidate], share: float, language: str) -> Repo
     """
     if len(candidates) < LEAST_SENTENCES:
         raise SettingsError(f"a threshold needs {LEAST_SENTENCES} sentences with references, got {len(candidates)}")
-    fitted, held = (Sentences(half, language) for half in halves(candidates))
-    return Measured(held).report(fitted, share)
+    return Measured(candidates, language).report(share)
 
 
 class Measured:
-    """The held-out half, and the points of choices on it."""
+    """The points of choices of sentences."""
 
-    def __init__(self, held: Sentences) -> None:
-        self._held = held
-        self._none, self._all = np.zeros(len(held), bool), np.ones(len(held), bool)
-        self._from, self._to = held.scores(self._none), held.scores(self._all)
+    def __init__(self, candidates: Sequence[Candidate], language: str) -> None:
+        """language: of the translations."""
+        self._all = Sentences(candidates, language)
+        in_first = halves(candidates)
+        self._halves = [
+            (own, Sentences([each for each, is_in in zip(candidates, own, strict=True) if not is_in], language))
+            for own in (in_first, ~in_first)
+        ]  # whether each sentence is in a half, and the sentences of the other one
+        self._from, self._to = self._all.scores(self._none), self._all.scores(~self._none)
 
-    def report(self, fitted: Sentences, share: float) -> Report:
-        """Return the points of thresholds that are chosen on `fitted`; share: see `report`."""
-        chosen = self._of_threshold(best_threshold(fitted, share))
-        curves = {
-            CHOSEN: [self._of_threshold(best_threshold(fitted, each)) for each in SHARES],
-            BY_CONFIDENCE: [self._of_threshold(best_threshold(fitted, each, by_length=False)) for each in SHARES],
+    @property
+    def _none(self) -> np.ndarray:
+        return np.zeros(len(self._all), bool)
+
+    def report(self, share: float) -> Report:
+        """Return the points; share: see `report`."""
+        chosen = self._crossed(share)
+        points = {
+            CHOSEN: [self._of_threshold(each) for each in SHARES],
+            BY_CONFIDENCE: [self._of_threshold(each, by_length=False) for each in SHARES],
             BEST: [self._point(self._best(each)) for each in SHARES],
         }
-        assert chosen.threshold is not None
-        bounds = self._bounds(self._held.sent(chosen.threshold), chosen.gain_chrf)
-        ends = self._point(self._none), self._point(self._all)
-        return Report((len(fitted), len(self._held)), *ends, curves, chosen, bounds)
+        point = self._point(chosen, best_threshold(self._all, share))
+        ends = self._point(self._none), self._point(~self._none)
+        return Report(len(self._all), *ends, points, point, self._bounds(chosen, point.gain_chrf))
 
-    def _of_threshold(self, threshold: Threshold) -> Point:
-        return self._point(self._held.sent(threshold), threshold)
+    def _of_threshold(self, share: float, *, by_length: bool = True) -> Point:
+        return self._point(
+            self._crossed(share, by_length=by_length), best_threshold(self._all, share, by_length=by_length)
+        )
+
+    def _crossed(self, share: float, *, by_length: bool = True) -> np.ndarray:
+        """Return whether each sentence is sent by the threshold of the half that it is not in, (sentences)."""
+        sent = self._none
+        for own, others in self._halves:
+            threshold = best_threshold(others, share, by_length=by_length)
+            sent[own] = self._all.sent(threshold)[own]
+        return sent
 
     def _point(self, sent: np.ndarray, threshold: Threshold | None = None) -> Point:
-        chrf, bleu = self._held.scores(sent)
-        characters = self._held.characters
+        chrf, bleu = self._all.scores(sent)
+        characters = self._all.characters
         return Point(
             sent=float(sent.mean()),
             characters=float(characters[sent].sum() / characters.sum()),
@@ -210,8 +232,8 @@ class Measured:
 
     def _best(self, share: float) -> np.ndarray:
         """Return the choice of at most a share of the sentences with the largest gain, by the references."""
-        order = np.argsort(-self._held.gain, kind="stable")[: int(share * len(self._held))]
-        sent = np.zeros(len(self._held), bool)
+        order = np.argsort(-self._all.gain, kind="stable")[: int(share * len(self._all))]
+        sent = np.zeros(len(self._all), bool)
         sent[order] = True
         return sent
 
@@ -221,7 +243,7 @@ class Measured:
         They are drawn with the gain of `Sentences.gain`, which can be added up for any draw, and scaled to the share of
         the gain in chrF, which differs from it by some hundredths.
         """
-        count, gain = len(self._held), self._held.gain
+        count, gain = len(self._all), self._all.gain
         if not gain.sum() > 0 or not (gain * sent).sum() > 0:
             return float("nan"), float("nan")
         drawn = np.random.default_rng(SEED).integers(count, size=(RESAMPLES, count))

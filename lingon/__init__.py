@@ -32,6 +32,7 @@ if TYPE_CHECKING:
         Sampling,
         ScoreOptions,
         SecondOptions,
+        SecondServer,
         TranslateOptions,
     )
     from lingon.client.pipeline import TranslationPipeline, pipeline
@@ -96,6 +97,7 @@ __all__ = [
     "ScoreResult",
     "SecondOptions",
     "SecondOutcome",
+    "SecondServer",
     "Sentence",
     "ServerError",
     "StoredDictionary",
@@ -135,6 +137,7 @@ _MODULE_OF = {
     "MemoryOptions": "lingon.client.options",
     "Sampling": "lingon.client.options",
     "SecondOptions": "lingon.client.options",
+    "SecondServer": "lingon.client.options",
     "Term": "lingon.terms.term",
     "TermList": "lingon.terms.term_list",
     "TranslationPipeline": "lingon.client.pipeline",

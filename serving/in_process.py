@@ -19,6 +19,7 @@ from types import TracebackType
 from typing import Any, TypeVar
 
 from lingon.bundle.store import find_model, open_bundle
+from lingon.client.options import SecondServer
 from lingon.errors import Cancelled, LingonError
 from lingon.files import TranslatedLines
 from lingon.serving.caller_loops import CallerLoops
@@ -85,7 +86,7 @@ class LocalTranslator:
         engines: int | None = None,
         threads: int | None = None,
         cache: int | None = None,
-        second: SecondTranslator | None = None,
+        second: SecondTranslator | SecondServer | None = None,
     ) -> None:
         """Load and warm up.
 
@@ -93,6 +94,8 @@ class LocalTranslator:
         cache: MiB of results that are kept, see TranslationCache; None keeps none
         second: is asked about doubtful sentences, on the event loop of this translator, which closes it; None asks none
         """
+        if isinstance(second, SecondServer):
+            second = SecondTranslator.of(second)
         kept = None if cache is None else TranslationCache(cache)
         options = LoadOptions(
             device=device,

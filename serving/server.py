@@ -115,7 +115,7 @@ class Server:
         self.bound = asyncio.Event()
         self.has_stuck_thread = False  # whether a thread that cannot be interrupted still loads, computes or hangs
         self._gate, self._stopping = AdmissionGate(), asyncio.Event()
-        self._registry = ModelRegistry(settings, self.metrics, load)
+        self._registry = ModelRegistry(settings, self.metrics, load, second_hourly=self._security.second_hourly)
         bound = None if settings.model_memory is None else settings.model_memory * MIB
         self._pool = ModelPool(self._registry, self.metrics, bound)
         self._failed: frozenset[str] = frozenset()  # labels of models that could not be loaded a short time ago

@@ -15,6 +15,7 @@ from google.rpc import code_pb2
 
 from lingon.client.calls import AsyncCalls, BlockingCalls, Pending, closed_as_error
 from lingon.client.live import AsyncTalk, Talk
+from lingon.client.options import SecondServer
 from lingon.client.protocol import DEFAULT_MAX_TEXTS, ClientProtocol
 from lingon.client.steps import Method, Retry, Send, Sleep
 from lingon.errors import InvalidRequest, LingonError, RequestError, ServerError, SettingsError
@@ -40,6 +41,7 @@ class _ModelBase:
         threads: int | None = None,
         timeout: float | None = None,
         cache: int | None = None,
+        second: SecondServer | None = None,
     ) -> None:
         """Store the settings, which are those of `Model`."""
         for name, value in (("engines", engines), ("threads", threads), ("cache", cache)):
@@ -52,6 +54,7 @@ class _ModelBase:
             "engines": engines,
             "threads": threads,
             "cache": cache,
+            "second": second,
         }
         retry = Retry(retries=0, longest_pause=1.0, wait_when_full=True)  # a failed engine is not restarted here
         timeout = NO_TIMEOUT if timeout is None else timeout
@@ -122,6 +125,7 @@ class Model(_ModelBase, BlockingCalls):
         threads: int | None = None,
         timeout: float | None = None,
         cache: int | None = None,
+        second: SecondServer | None = None,
     ) -> None:
         """Load the model and warm it up, which takes about a second for a small one.
 
@@ -134,6 +138,7 @@ class Model(_ModelBase, BlockingCalls):
         timeout: seconds for each call. None sets no limit
         cache: MiB of memory for translations that are kept: a text that was translated before with the same options is
             not decoded again, and has the same result. Streams and sampled texts are not kept. None keeps none
+        second: is asked about doubtful sentences; needs the extra `second`. None: no text leaves this process
 
         Raises LingonError if the bundle is damaged, or cannot run here.
         """
@@ -145,6 +150,7 @@ class Model(_ModelBase, BlockingCalls):
             threads=threads,
             timeout=timeout,
             cache=cache,
+            second=second,
         )
         self._local = self._load()
 

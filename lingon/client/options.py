@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Literal, TypedDict
 
 from lingon.alignment import KINDS, AttentionKind
@@ -149,6 +150,43 @@ class SecondOptions:
     def fields(self) -> dict[str, Any]:
         """Return the fields of the message."""
         return {"never": self.never, "below": self.below, "sentences": self.sentences}
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class SecondServer:
+    """A server with a large model that a model in this process asks about its doubtful sentences.
+
+    url: of an API like OpenAI's, such as http://127.0.0.1:8000/v1. It gets the text of these sentences, the sentences
+        around them and their terms
+    model: its name there
+    key_file: has the key that is sent as a bearer token; None sends none
+    below: sentences with a confidence below this are sent, 0 to 1, and those that the guard suspects
+    sentences: of one call that are sent at most
+    characters: that a sentence has at least to be sent for its confidence
+    timeout: seconds for a sentence; then the translation of the model stays
+    concurrency: sentences that are open there at once
+    hourly: sentences in an hour; None is any number
+    """
+
+    url: str
+    model: str
+    key_file: str | Path | None = None
+    below: float = 0.5
+    sentences: int = 16
+    characters: int = 0
+    timeout: float = 5.0
+    concurrency: int = 8
+    hourly: int | None = None
+
+    def __post_init__(self) -> None:
+        if not 0 <= self.below <= 1:
+            raise SettingsError(f"below must be 0 to 1, got {self.below:g}")
+        if not 0 < self.timeout < float("inf"):
+            raise SettingsError(f"timeout must be above 0, got {self.timeout:g}")
+        for name, least in (("sentences", 1), ("characters", 0), ("concurrency", 1), ("hourly", 1)):
+            value = getattr(self, name)
+            if value is not None and value < least:
+                raise SettingsError(f"{name} must be at least {least}, got {value}")
 
 
 class TranslateOptions(TypedDict, total=False):

@@ -5,6 +5,7 @@
     hash = "sha256:..."             # of the key, as `lingon keys new` prints it
     requests_per_minute = 600       # optional, at each server; a whole minute's quota may be used at once
     characters_per_minute = 100000  # optional, at each server; over all texts of a request, weighted
+    second_per_hour = 100           # optional: sentences for the second translator, 0 for none
     expires = 2027-01-01            # optional; the key is invalid from this moment on (UTC without a time zone)
     disabled = true                 # optional
     admin = true                    # optional: the key also gives access to the admin port
@@ -55,6 +56,7 @@ class ApiKey(BaseModel):
     hash: Annotated[str, Field(pattern=f"^{_SCHEME}[0-9a-f]{{64}}$")]
     requests_per_minute: Positive | None = None
     characters_per_minute: Positive | None = None
+    second_per_hour: Annotated[int, Field(ge=0)] | None = None
     admin: bool = False
     disabled: bool = False
     expires: datetime | date | None = None
@@ -123,6 +125,10 @@ class ApiKeyFile:
         """Return the entry of a key that a caller sent, and its quota. Raises Unauthenticated."""
         key = self.identify(presented)
         return key, self.accept(key)
+
+    def named(self, name: str) -> ApiKey | None:
+        """Return the entry of a name, valid or not, or None if the file has none."""
+        return next((key for key in self.file.value if key.name == name), None)
 
     def identify(self, presented: str) -> ApiKey:
         """Return the entry of a key that a caller sent, valid or not. Raises Unauthenticated for an unknown key."""

@@ -17,6 +17,13 @@ CharactersPerMinute = Annotated[
     int | None,
     typer.Option(min=1, help="Quota of characters, weighted by beam size, at each server. Default: no limit."),
 ]
+SecondPerHour = Annotated[
+    int | None,
+    typer.Option(
+        min=0,
+        help="Sentences that go to the second translator in an hour; 0: none. Default: the server's second_hourly.",
+    ),
+]
 Admin = Annotated[bool, typer.Option("--admin", help="Give the key access to the admin port too.")]
 Expires = Annotated[
     str | None,
@@ -48,6 +55,7 @@ def new(
     name: Name,
     requests_per_minute: RequestsPerMinute = None,
     characters_per_minute: CharactersPerMinute = None,
+    second_per_hour: SecondPerHour = None,
     admin: Admin = False,
     expires: Expires = None,
     certificate: Certificate = None,
@@ -79,6 +87,7 @@ def new(
         key,
         requests_per_minute=requests_per_minute,
         characters_per_minute=characters_per_minute,
+        second_per_hour=second_per_hour,
         admin=admin,
         expires=end,
         certificate=certificate,

@@ -147,12 +147,17 @@ class ModelRegistry:
         metrics: Metrics,
         load: LoadFunction = load_translator,
         gpu_expected: Callable[[], bool] = expects_cuda,
+        second_hourly: Callable[[str], int | None] = lambda caller: None,
     ) -> None:
-        """load: makes the translator of a bundle; gpu_expected: whether a model on the CPU may be a fallback."""
+        """load: makes the translator of a bundle; gpu_expected: whether a model on the CPU may be a fallback.
+
+        second_hourly: returns how many sentences of a caller the second translator gets in an hour, None for the
+            setting
+        """
         self.catalog: Catalog[ServedModel] = Catalog([], settings.pivots, settings.preferred_models)
         self.draining: list[Entry[ServedModel]] = []  # unpublished; requests may be in flight
         self._settings, self._metrics, self._load, self._gpu_expected = settings, metrics, load, gpu_expected
-        self._cache, self._second = _cache_of(settings, metrics), _second_of(settings, metrics)
+        self._cache, self._second = _cache_of(settings, metrics), _second_of(settings, metrics, second_hourly)
         self._faults = Failpoints.parse(settings.failpoints) if settings.failpoints else None
         self.progress: LoadProgress | None = None  # progress of the current or the last load
         self._left_out: dict[str, int] = {}  # by name of a model: versions that were skipped at the start
@@ -409,8 +414,12 @@ class ModelRegistry:
             await self._second.close()
 
 
-def _second_of(settings: Settings, metrics: Metrics) -> SecondTranslator | None:
+def _second_of(
+    settings: Settings, metrics: Metrics, own_hourly: Callable[[str], int | None]
+) -> SecondTranslator | None:
     """Return the second translator of all models, which counts in the metrics, or None if the settings have none.
+
+    own_hourly: see SecondTranslator
 
     Raises SettingsError for a key that cannot be used, and LingonError if the extra `second` is not installed.
     """
@@ -433,6 +442,7 @@ def _second_of(settings: Settings, metrics: Metrics) -> SecondTranslator | None:
         on_end=metrics.second_ended,
         on_answer=metrics.second_duration.observe,
         on_circuit=metrics.second_suspended.set,
+        own_hourly=own_hourly,
     )
 
 

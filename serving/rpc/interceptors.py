@@ -32,7 +32,7 @@ from lingon.serving.auth.callers import KEY, address_of, caller_of, presented_ke
 from lingon.serving.auth.charges import Charge, charge
 from lingon.serving.models.inflight import Arrived, was_unloaded
 from lingon.serving.observability.logs import CallLog, fault
-from lingon.serving.observability.metrics import CALL_OUTCOMES, METHODS, Metrics
+from lingon.serving.observability.metrics import CALL_OUTCOMES, METHODS, TIMED_METHODS, Metrics
 from lingon.serving.observability.tracing import NullTracer, Tracer, enter
 from lingon.serving.rpc.admission import CallLimits
 from lingon.serving.rpc.calls import SERVICE, Context, Metadata, abort, ending_of, is_late, request_id_of
@@ -177,7 +177,7 @@ class CallInterceptor(ErrorInterceptor):
         }
         self._durations = {
             (method, refused): metrics.duration.labels(method, CALL_OUTCOMES[refused])
-            for method, refused in product(METHODS, (False, True))
+            for method, refused in product(TIMED_METHODS, (False, True))
         }
 
     def beginning(self, method: str, calls: OpenCalls) -> Callable[[Context], Call]:
@@ -190,7 +190,8 @@ class CallInterceptor(ErrorInterceptor):
     def count(self, method: str, code: int, seconds: float, *, refused: bool, exemplar: dict[str, str] | None) -> None:
         """Count a call that ended; exemplar: see `Trace`."""
         self._requests[method, code].inc()
-        self._durations[method, refused].observe(seconds, exemplar)
+        if method in TIMED_METHODS:
+            self._durations[method, refused].observe(seconds, exemplar)
 
     def refused_early(
         self, method: str, error: RequestError, metadata: Metadata, request_id: str, caller: str, seconds: float

@@ -17,7 +17,7 @@ from grpc_health.v1 import health
 from lingon.errors import LingonError
 from lingon.pem import RevocationLists
 from lingon.serving.auth.api_keys import ApiKeyFile
-from lingon.serving.auth.callers import ApiKeyInterceptor, CertificateCheck
+from lingon.serving.auth.callers import KEY, ApiKeyInterceptor, CertificateCheck
 from lingon.serving.auth.charges import ModelsOf
 from lingon.serving.auth.tls import Certificates, TlsFiles
 from lingon.serving.auth.watched_files import WatchedFiles
@@ -155,6 +155,15 @@ class PortSecurity:
                 logging.WARNING,
                 "API keys are sent unencrypted; set tls_certificate and tls_key, or terminate TLS in a proxy",
             )
+
+    def second_hourly(self, caller: str) -> int | None:
+        """Return how many sentences of a caller go to the second translator in an hour, None if its key does not say.
+
+        caller: see `find_caller`
+        """
+        name = caller.removeprefix(KEY)
+        key = self._keys.named(name) if self._keys is not None and name != caller else None
+        return None if key is None else key.second_per_hour
 
     def credentials(self) -> grpc.ServerCredentials | None:
         """Return the credentials of one port. Every port needs its own, because gRPC reloads the files for each."""

@@ -30,6 +30,10 @@ class Rejected(NotTaken):
     result = pb.SECOND_RESULT_REJECTED
 
 
+class Unchanged(Rejected):
+    """The answer is the translation that there is."""
+
+
 class TimedOut(NotTaken):
     """There was no answer in time."""
 
@@ -40,6 +44,10 @@ class Failed(NotTaken):
     """The server could not be reached, or answered with an error."""
 
     result = pb.SECOND_RESULT_FAILED
+
+
+class LeftAlone(Failed):
+    """The server was not asked, because its last answers did not come or did not pass the checks."""
 
 
 class NoAnswer(NotTaken):

@@ -5,8 +5,12 @@ A request goes to the URL of the setting alone: neither a redirect nor a proxy o
 
 from __future__ import annotations
 
+import asyncio
 import json
 import logging
+import os
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import suppress
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -47,21 +51,24 @@ def endpoint_of(url: str) -> str:
 
 
 class ChatServer:
-    """A server that answers chats. For one event loop, on which the first question opens the client."""
+    """A server that answers chats. For one event loop. Nothing is sent before the first question."""
 
     def __init__(self, url: str, model: str, key_file: Path | None = None, *, connections: int = 8) -> None:
         """url: see `endpoint_of`; model: its name there; key_file: has the key that is sent as a bearer token.
 
         connections: at once at most
 
-        Raises SettingsError for a file that is no key, and LingonError if the extra `second` is not installed.
+        Raises SettingsError for another URL and for a file that is no key, and LingonError if the extra `second` is not
+        installed.
         """
-        with name_missing_extra("lingon serve --second-url", ["second"]):
-            import httpx2  # noqa: F401 # a server that cannot ask does not start
         self.model = model
-        self._endpoint, self._key_file, self._connections = endpoint_of(url), key_file, connections
+        try:
+            self._endpoint, self._key_file = endpoint_of(url), key_file
+        except SettingsError as error:
+            raise SettingsError(f"the URL of the second translator {error}") from None
         self._key = _read_key(key_file) if key_file is not None else ""
-        self._client: httpx2.AsyncClient | None = None
+        with name_missing_extra("a second translator", ["second"]):  # a server that cannot ask does not start
+            self._client = _opened(connections)
 
     async def complete(self, question: Question) -> str:
         """Return what the model wrote about a question. Raises Failed and NoAnswer.
@@ -78,7 +85,7 @@ class ChatServer:
             "response_format": {"type": "json_object"},
         }
         try:
-            sent = self._opened().stream("POST", self._endpoint, content=json.dumps(body), headers=self._headers())
+            sent = self._client.stream("POST", self._endpoint, content=json.dumps(body), headers=self._headers())
             async with sent as response:
                 if response.status_code != httpx2.codes.OK:
                     raise Failed(f"the server answered with the HTTP status {response.status_code}")
@@ -88,22 +95,7 @@ class ChatServer:
 
     async def close(self) -> None:
         """Close all connections."""
-        if self._client is not None:
-            await self._client.aclose()
-
-    def _opened(self) -> httpx2.AsyncClient:
-        import httpx2
-
-        if self._client is None:
-            for name in ("httpx2", "httpcore2"):  # they log every request
-                logging.getLogger(name).setLevel(logging.WARNING)
-            self._client = httpx2.AsyncClient(
-                trust_env=False,
-                follow_redirects=False,
-                timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS),
-                limits=httpx2.Limits(max_connections=self._connections, keepalive_expiry=KEPT_SECONDS),
-            )
-        return self._client
+        await self._client.aclose()
 
     def _headers(self) -> dict[str, str]:
         headers = {"content-type": "application/json", "accept-encoding": "identity"}
@@ -114,6 +106,32 @@ class ChatServer:
                 event(logger, logging.WARNING, "the key of the second translator stays as it was", why=str(error))
             headers["authorization"] = f"Bearer {self._key}"
         return headers
+
+
+def _opened(connections: int) -> httpx2.AsyncClient:
+    """Return a client that has its TLS context, and whose first request loads no code.
+
+    Both would take a tenth of a second of the event loop during the first question, and of the time of the question.
+    """
+    import httpx2
+
+    for name in ("httpx2", "httpcore2"):  # they log every request
+        logging.getLogger(name).setLevel(logging.WARNING)
+
+    async def ask_nobody() -> None:
+        transport = httpx2.AsyncHTTPTransport(uds=os.devnull, verify=False)  # where nothing can listen
+        async with httpx2.AsyncClient(transport=transport, trust_env=False) as client:
+            with suppress(httpx2.HTTPError):
+                await client.get("http://localhost")
+
+    with ThreadPoolExecutor(1) as thread:  # because an event loop may run in this one
+        thread.submit(asyncio.run, ask_nobody()).result()
+    return httpx2.AsyncClient(
+        trust_env=False,
+        follow_redirects=False,
+        timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS),
+        limits=httpx2.Limits(max_connections=connections, keepalive_expiry=KEPT_SECONDS),
+    )
 
 
 async def _body(response: Any) -> bytes:

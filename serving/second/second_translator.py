@@ -5,13 +5,26 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TypeAlias
 
+from lingon.client.options import SecondServer
 from lingon.serving.observability.logs import event
-from lingon.serving.second.answers import Failed, NotTaken, OverBudget, TimedOut, translation_in
-from lingon.serving.second.bounds import CircuitBreaker, HourlyBudget
+from lingon.serving.second.answers import (
+    Failed,
+    LeftAlone,
+    NoAnswer,
+    NotTaken,
+    OverBudget,
+    Rejected,
+    TimedOut,
+    Unchanged,
+    translation_in,
+)
+from lingon.serving.second.bounds import REJECTIONS, CircuitBreaker, HourlyBudget, RejectionBreakers
 from lingon.serving.second.chat import ChatServer
 from lingon.serving.second.choice import Reason, SecondChoice
 from lingon.serving.second.questions import Question
@@ -56,6 +69,7 @@ class SecondTranslator:
         on_end: Callable[[Reason, Result], object] = lambda reason, result: None,
         on_answer: Callable[[float], object] = lambda seconds: None,
         on_circuit: Callable[[bool], object] = lambda is_open: None,
+        own_hourly: Callable[[str], int | None] = lambda caller: None,
         clock: Callable[[], float] = time.monotonic,
     ) -> None:
         """choice: the bounds of requests.
@@ -63,18 +77,35 @@ class SecondTranslator:
         on_end: called with what came of each sentence that was to be sent
         on_answer: called with the seconds of each question that was sent, however it ended
         on_circuit: called when it changes whether the server is left alone because it fails
+        own_hourly: returns the sentences of a caller in an hour, None for the `hourly` of the bounds
         clock: returns seconds
         """
         self.choice, self.model, self.on_end = choice, server.model, on_end
         self._server, self._bounds, self._clock = server, bounds, clock
         self._on_answer, self._on_circuit = on_answer, on_circuit
-        self._slots, self._breaker = FairSlots(bounds.at_once), CircuitBreaker()
-        self._own, self._all = HourlyBudget(bounds.hourly), HourlyBudget(bounds.total_hourly)
+        self._slots, self._breaker, self._rejections = FairSlots(bounds.at_once), CircuitBreaker(), RejectionBreakers()
+        self._own_hourly = own_hourly
+        self._own, self._all = HourlyBudget(self.hourly), HourlyBudget(lambda caller: bounds.total_hourly)
 
     @property
     def identity(self) -> str:
         """What tells the translations with this translator from those without one or with another one."""
         return f"{self.model} {self.choice}"
+
+    @classmethod
+    def of(cls, second: SecondServer) -> SecondTranslator:
+        """Return the second translator of a model in the caller's process. Raises what ChatServer raises."""
+        key_file = None if second.key_file is None else Path(second.key_file)
+        return cls(
+            ChatServer(second.url, second.model, key_file, connections=second.concurrency),
+            SecondChoice(second.below, second.sentences, second.characters),
+            SecondBounds(seconds=second.timeout, at_once=second.concurrency, hourly=second.hourly),
+        )
+
+    def hourly(self, caller: str) -> int | None:
+        """Return how many sentences of a caller may be sent in an hour; None is no bound, and 0 never any."""
+        own = self._own_hourly(caller)
+        return self._bounds.hourly if own is None else own
 
     async def ask(self, question: Question, caller: str, deadline: float | None = None) -> str:
         """Return a translation. Raises NotTaken, within the seconds of the bounds.
@@ -97,6 +128,7 @@ class SecondTranslator:
                 sent_at = self._clock()
                 self._own.take(caller, sent_at)
                 self._all.take(ALL, sent_at)
+                self._rejections.of(caller).begun()
                 content = await self._asked(question)
         except TimeoutError:
             if sent_at is None:
@@ -113,7 +145,41 @@ class SecondTranslator:
             if wait := budget.wait(key, now):
                 raise OverBudget(f"{whose} has sent as many sentences as it may in an hour; the next in {wait:.0f} s")
         if self._breaker.refuses(now):
-            raise Failed("the second translator has failed several times in a row, and is left alone for a while")
+            raise LeftAlone("the second translator has failed several times in a row, and is left alone for a while")
+        if self._rejections.of(caller).refuses(now):
+            raise LeftAlone(f"the last {REJECTIONS} answers did not pass the checks, and no more are asked for a while")
+
+    def rejected(self, caller: str) -> int:
+        """Return how many answers for a caller did not pass in a row up to now, see `RejectionBreakers.in_a_row`."""
+        return self._rejections.in_a_row(caller)
+
+    @contextmanager
+    def judging(self, caller: str) -> Iterator[None]:
+        """Note for later questions of a caller how the question and the checks inside the block end."""
+        breaker = self._rejections.of(caller)
+        was_open = breaker.is_open
+        try:
+            yield
+        except (OverBudget, LeftAlone):  # it was not asked
+            raise
+        except Unchanged:
+            breaker.answered(self._clock())
+            raise
+        except (Rejected, NoAnswer) as rejection:
+            breaker.failed(self._clock())
+            if breaker.is_open and not was_open:
+                event(
+                    logger,
+                    logging.WARNING,
+                    "the answers of the second translator do not pass the checks; a caller gets none for a while",
+                    caller=caller,
+                    why=str(rejection),
+                )
+            raise
+        except BaseException:
+            breaker.dropped()
+            raise
+        breaker.answered(self._clock())
 
     async def _asked(self, question: Question) -> str:
         """Return what the server wrote, and note for later questions whether it answers."""

@@ -1,8 +1,9 @@
 """Doubtful sentences of a text, and the second translator: what it is asked, and whether its answer is taken.
 
 An answer is judged as a translation of our model is: by the guard, by the strings that it keeps, by its terms. It has
-no probabilities of its own, so that our model says how likely it is: that tells a translation from a fluent text that
-is none. An answer that fails one of these checks, or is the same, leaves our translation as it is.
+no probabilities of its own, so that our model says how likely it is: with what it has in common with our translation,
+that tells a translation from a fluent text that is none. An answer that fails one of these checks, or is the same,
+leaves our translation as it is.
 """
 
 from __future__ import annotations
@@ -20,8 +21,10 @@ from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.guard import Guard, Judgement, Sentence
 from lingon.serving.observability.tracing import current
 from lingon.serving.runtime.runner import Scored
-from lingon.serving.second.answers import NotTaken, OverBudget, Rejected
+from lingon.serving.second.answers import NotTaken, OverBudget, Rejected, Unchanged
 from lingon.serving.second.choice import Reason, SecondChoice, expected_gain, faults
+from lingon.serving.second.likeness import LEAST_LIKELY, least_likely, mean_likelihood, shared_grams
+from lingon.serving.second.numbers import with_numbers_of
 from lingon.serving.second.questions import Question
 from lingon.serving.second.second_translator import SecondTranslator
 from lingon.serving.translation.engine_client import EngineClient, PendingJob
@@ -32,14 +35,6 @@ from lingon.serving.translation.scored_pairs import PairScorer
 from lingon.serving.translation.steps import PartPosition, SentenceTask, TextModel
 from lingon.text import normalise, to_nfc
 from lingon.translation.v1 import translation_pb2 as pb
-
-LEAST_LIKELY = -3.5  # nats a token
-"""The least mean log-probability that our model gives to an answer.
-
-Of the fifth of Tatoeba with the lowest confidence, `en-de/10` gives less to 2.5 % of the translations by people, and to
-96 % of those of other sentences of the same length.
-"""
-LEAST_TOKEN = -10.0  # nats; a name that our model does not know does not count for more
 
 
 @dataclass(slots=True)
@@ -69,7 +64,7 @@ class RequestSecond:
     ) -> RequestSecond | None:
         """Return the second translator for a request, or None if it must not be asked. Raises InvalidRequest."""
         choice = (translator.choice if translator is not None else SecondChoice()).within(asked)
-        if translator is None or not choice.sentences:
+        if translator is None or not choice.sentences or translator.hourly(caller) == 0:
             return None
         return cls(translator, choice, choice.sentences, caller, deadline, languages)
 
@@ -164,8 +159,8 @@ class SecondOpinions:
         """
         assert self._second is not None
         try:
-            with current().phase("second", self._index):
-                taken = await self._answer(self._second, part, found)
+            with current().phase("second", self._index), self._second.translator.judging(self._second.caller):
+                taken = await self._answer(self._second, part, found, reason)
         except NotTaken as kept:
             outcome = self._outcome(reason, kept.result, str(kept))
             return replace(found, second=SecondOpinion(outcome))
@@ -178,21 +173,21 @@ class SecondOpinions:
         self._second.translator.on_end(reason, result)
         return pb.SecondOutcome(reason=reason, result=result, model=self._second.translator.model, detail=detail)
 
-    async def _answer(self, second: RequestSecond, index: int, ours: PartHypothesis) -> PartHypothesis:
+    async def _answer(self, second: RequestSecond, index: int, ours: PartHypothesis, reason: Reason) -> PartHypothesis:
         """Return the answer about a part. Raises NotTaken for one that is not better than ours."""
         part = self._plan.parts[index]
         markers = _Markers.of(self._plan.document.segment(part.sentence), self._plan)
         answer = markers.read(await second.ask(self._question(index, second.languages, markers)))
-        if part.steps is None:
-            answer = normalise(answer)
+        kept = _kept_strings(part.steps) if part.steps is not None else []
+        answer = with_numbers_of(answer, [each.written or each.text for each in kept]) if kept else normalise(answer)
         if answer == ours.text:
-            raise Rejected("the answer is the translation that there is")
-        restored = Restored(answer, _kept_in(answer, _kept_strings(part.steps)) if part.steps is not None else ())
+            raise Unchanged("the answer is the translation that there is")
+        restored = Restored(answer, _kept_in(answer, kept))
         self._check_terms(part, ours, answer)
         found = await self._hypothesis(index, restored, ours)
         if wrong := faults(self._judged(index, found).flags):
             raise Rejected("; ".join(MESSAGES[flag].replace("translation", "answer") for flag in wrong))
-        await self._check_likely(part, restored)
+        await self._check_likely(part, restored, None if reason == pb.SECOND_REASON_SUSPECT else ours)
         return found
 
     def _question(self, index: int, languages: tuple[str, str], markers: _Markers) -> Question:
@@ -262,22 +257,31 @@ class SecondOpinions:
         ids = tokenizer.encode_target(normalise(target))
         return Sentence(source, target, tokenizer.unframed(part.source_ids), ids)
 
-    async def _check_likely(self, part: Part, restored: Restored) -> None:
-        """Raise Rejected for an answer that our model finds too unlikely to be a translation of its sentence."""
-        read = self._read(part, restored)
-        if read is None:
+    async def _check_likely(self, part: Part, restored: Restored, ours: PartHypothesis | None) -> None:
+        """Raise Rejected for an answer that is too unlikely to be a translation of its sentence.
+
+        ours: our translation, None if it is suspect: then it says nothing about others
+        """
+        read, own = self._read(part, restored), self._read(part, ours) if ours is not None else None
+        if read is None or self._second is None:
             return
+        rejected = self._second.translator.rejected(self._second.caller)
+        targets = [normalise(each.target) for each in (read, own) if each is not None]
         scorer = PairScorer(self._client, self._model.tokenizer, self._model.limits, self._submit)
         try:
-            pairs = await scorer.score(normalise(read.source), (normalise(read.target),))
+            pairs = await scorer.score(normalise(read.source), targets, attention=False)
         except Expired:
             raise
         except RequestError:  # our translation is complete, and stays
             raise Rejected("the answer could not be compared with its source") from None
-        likely = [float(pair.found.log_probs.clip(LEAST_TOKEN).mean()) for pair in pairs]
-        if likely and likely[0] < LEAST_LIKELY:  # a pair that the model cannot read is not compared
-            mean = f"a mean log-probability of {likely[0]:.1f}, less than {LEAST_LIKELY:g}"
-            raise Rejected(f"our model gives the tokens of the answer {mean}")
+        if not pairs:  # the model cannot read them
+            return
+        likely, *of_ours = [pair.found.log_probs.tolist() for pair in pairs]
+        least = least_likely(of_ours[0], shared_grams(*targets), rejected) if of_ours else LEAST_LIKELY
+        if (mean := mean_likelihood(likely)) < least:
+            raise Rejected(
+                f"our model gives the tokens of the answer a mean log-probability of {mean:.1f}, less than {least:.1f}"
+            )
 
     async def _submit(self, jobs: Sequence[PendingJob[Scored]]) -> None:
         with current().trace_jobs((self._index, each.job, each.outcome) for each in jobs):

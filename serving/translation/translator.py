@@ -174,11 +174,11 @@ class Translator:
         options = self.resolve(request.options, request.text)
         terms = await self.terms(request, options, stores)
         memories = await self.memories(request, options, stores)
-        self._second(request, deadline, caller)  # a wrong option is an error also of a text in the cache
+        second = self._second(request, deadline, caller)  # a wrong option is an error also of a text in the cache
         if self.cache is None or options.job.sampling is not None:  # sampled texts depend on their index
-            results, _ = await self._results(request, options, deadline, caller, {}, terms, memories)
+            results, _ = await self._results(request, options, deadline, caller, {}, terms, memories, second)
         else:
-            results = await self._with_cache(self.cache, request, options, deadline, caller, terms, memories)
+            results = await self._with_cache(self.cache, request, options, deadline, caller, terms, memories, second)
         return pb.TranslateResponse(results=results, options=options.message, **self._header)
 
     async def _with_cache(
@@ -190,6 +190,7 @@ class Translator:
         caller: str,
         terms: RequestTerms,
         memories: RequestMemories,
+        second: RequestSecond | None,
     ) -> list[pb.TextResult]:
         """Return the results of a request, stored ones of texts that were translated before."""
         if request.target_prefixes:
@@ -200,7 +201,7 @@ class Translator:
                 *_options_key(request.options, request.text),
                 terms.key,
                 memories.key,
-                request.second.SerializeToString(deterministic=True),
+                request.second.SerializeToString(deterministic=True) if second is not None else b"never",
             ),
             request.texts,
             request.target_prefixes,
@@ -209,7 +210,7 @@ class Translator:
         if len(known) == len(keys):
             texts_read.set(True)
             return [known[index] for index in range(len(keys))]
-        results, settled = await self._results(request, options, deadline, caller, known, terms, memories)
+        results, settled = await self._results(request, options, deadline, caller, known, terms, memories, second)
         for index in settled:
             if not results[index].status.code:
                 cache.store(self.label, keys[index], results[index])
@@ -224,6 +225,7 @@ class Translator:
         known: Mapping[int, pb.TextResult],
         terms: RequestTerms,
         memories: RequestMemories,
+        second: RequestSecond | None,
     ) -> tuple[list[pb.TextResult], list[int]]:
         """Decode all texts but those of known results. Return all results, and the texts that were decoded.
 
@@ -232,7 +234,6 @@ class Translator:
         time_slice = TimeSlice(caller)
         plans = await self.plan(request, options, time_slice, known, terms, memories)
         client = self.open_client(deadline, caller)
-        second = self._second(request, deadline, caller)
         tasks = await self._tasks(plans, client, options, time_slice, second=second)
         done = await self._run(client, tasks, at_once=any(task.submits_more for task in tasks))
         whole = len(done) == len(plans)

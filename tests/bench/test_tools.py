@@ -89,3 +89,25 @@ def test_a_server_of_many_models_is_measured(tmp_path: Path) -> None:
     assert rows["first call"]["cpu_ms"] > 0
     assert rows["warm model, no load"]["calls"] > 0
     assert rows["with loaded models"]["anonymous_mib"] > rows["3 cold models"]["anonymous_mib"]
+
+
+def test_the_check_of_second_answers_is_measured(tmp_path: Path) -> None:
+    data = shipped_model.ROOT / "tests" / "data"
+    texts = [data / "tatoeba.en", data / "tatoeba.de"]
+    command = [sys.executable, "-m", "lingon.bench.tools.second_check", shipped_model.MODEL, *texts, "--count", "60"]
+    subprocess.run([*command, "--results", tmp_path], capture_output=True, check=True, timeout=200)
+    (path,) = tmp_path.glob("*-second-check-en-de.json")
+    rows = json.loads(path.read_text(encoding="utf-8"))["rows"]
+    assert [row["check"] for row in rows[:2]] == ["at least -3.5", "after 0 rejected"]
+    assert rows[0]["lies"] >= 50
+    for column, better in (("good_rejected", 1), ("lies_taken", -1)):  # a stricter check loses more and takes less
+        found = [better * row[column] for row in rows[1:]]
+        assert found == sorted(found)
+    assert rows[-1]["lies_taken"] < 5
+    assert rows[1]["good_rejected"] < 20
+
+
+def test_the_check_of_second_answers_needs_pairs_of_files(tmp_path: Path) -> None:
+    command = [sys.executable, "-m", "lingon.bench.tools.second_check", shipped_model.MODEL, tmp_path]
+    found = subprocess.run(command, capture_output=True, text=True, timeout=200)
+    assert "texts must be pairs of files, got 1 files" in found.stderr

@@ -6,6 +6,7 @@ import math
 import random
 from dataclasses import replace
 
+import numpy as np
 import pytest
 
 from lingon.errors import SettingsError
@@ -45,11 +46,11 @@ def text(count: int = 400, seed: int = 1, *, long: int = 6) -> list[Candidate]:
 
 def test_the_halves_have_no_source_in_common_and_all_sentences() -> None:
     found = text(50) * 2
-    fitted, held = halves(found)
-    assert len(fitted) + len(held) == len(found)
-    assert {each.source for each in fitted}.isdisjoint(each.source for each in held)
-    assert halves(found) == (fitted, held)
-    assert abs(len(fitted) - len(held)) <= 2
+    in_first = halves(found)
+    assert (halves(found) == in_first).all()
+    first, second = ({each.source for each, own in zip(found, in_first, strict=True) if own == half} for half in (1, 0))
+    assert first.isdisjoint(second)
+    assert abs(in_first.sum() - len(found) / 2) <= 1
 
 
 @pytest.mark.parametrize("share", [0.0, 0.05, 0.2, 0.5])
@@ -81,21 +82,24 @@ def test_a_least_length_is_chosen_where_long_sentences_have_more_to_gain() -> No
     assert sentences.gain[sentences.sent(threshold)].sum() > 1.2 * sentences.gain[sentences.sent(alone)].sum()
 
 
-def test_what_a_threshold_is_worth_is_measured_on_other_sentences() -> None:
-    """Sentences of the first half that gain without a reason in confidence or length promise nothing for the second."""
-    draw, found = random.Random(3), text(600)
-    fitted = {each.source for each in halves(found)[0]}
-    lucky = [
-        replace(each, ours=each.theirs if each.source in fitted and draw.random() < 0.5 else each.ours)
-        for each in found
+def test_each_half_is_measured_with_the_threshold_of_the_other_half() -> None:
+    """In one half the second translator helps with the surest sentences, which promises nothing for the other half."""
+    found = text(600)
+    in_first = halves(found)
+    turned = [
+        replace(each, confidence=1 - each.confidence) if own else each
+        for each, own in zip(found, in_first, strict=True)
     ]
-    made = report(lucky, 0.2, "de")
-    held = [each for each in lucky if each.source not in fitted]
-    assert made.sentences == (len(lucky) - len(held), len(held))
-    assert made.chosen.threshold is not None
-    sent = Sentences(held, "de").sent(made.chosen.threshold)
+    made = report(turned, 0.2, "de")
+    sent = np.zeros(len(turned), bool)
+    for half in (True, False):
+        others = [each for each, own in zip(turned, in_first, strict=True) if own != half]
+        threshold = best_threshold(Sentences(others, "de"), 0.2)
+        sent[in_first == half] = Sentences(turned, "de").sent(threshold)[in_first == half]
+    assert made.sentences == 600
     assert made.chosen.sent == sent.mean()
-    assert (made.chosen.chrf, made.chosen.bleu) == Sentences(held, "de").scores(sent)
+    assert (made.chosen.chrf, made.chosen.bleu) == Sentences(turned, "de").scores(sent)
+    assert made.chosen.threshold == best_threshold(Sentences(turned, "de"), 0.2)
 
 
 def test_the_report_goes_from_no_gain_to_all_of_it() -> None:

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import json
+import math
 import subprocess
 import sys
 from collections.abc import AsyncIterator
@@ -15,13 +16,18 @@ from typing import Any
 
 import pytest
 
+import lingon
+from lingon import AsyncModel, Model, SecondOptions
 from lingon.bench.second_server import Fault, Faults, References, SecondServer, running
-from lingon.errors import InvalidRequest
+from lingon.errors import InvalidRequest, SettingsError
+from lingon.serving.auth.api_keys import new_key
 from lingon.serving.in_process import LocalTranslator
+from lingon.serving.second.bounds import REJECTIONS
 from lingon.serving.second.chat import ChatServer
 from lingon.serving.second.choice import SecondChoice
 from lingon.serving.second.second_translator import SecondBounds, SecondTranslator
 from lingon.translation.v1 import translation_pb2 as pb
+from tests.support.credentials import bearer, write_key_file
 from tests.support.echo_engine import running as running_server
 from tests.support.gateway import BUNDLES, TwoModels
 from tests.support.shipped_model import MODEL
@@ -31,6 +37,7 @@ pytestmark = pytest.mark.timeout(120)
 
 TOM, STATION = "Tom lives in Boston.", "Where is the station?"
 SAME = "It is raining."
+PRICE = "The price of the house was 4,000 dollars."
 KEPT = "Tom has opened {name} at https://example.com/a today."
 PAIRS = [
     (TOM, "In Boston lebt Tom."),
@@ -38,6 +45,7 @@ PAIRS = [
     (KEPT, "Tom hat {name} heute unter https://example.com/a aufgemacht."),
     ("Tom saw [[1]] in Boston.", "In Boston hat Tom [[1]] gesehen."),
     (SAME, "Es regnet."),
+    (PRICE, "Das Haus kostete 4.000 Dollar."),
     ("I would like a cup of tea.", "Ich hätte gern eine Tasse Tee."),
 ]
 REFERENCES = References(PAIRS)
@@ -203,6 +211,19 @@ async def test_a_server_that_is_dead_is_asked_a_few_times_only(ours):
         assert asked.server.asked.total() == 5
 
 
+async def test_a_server_whose_answers_are_rejected_is_left_alone_for_the_caller_that_got_them(ours, caplog):
+    async with asking(Fault.LANGUAGE) as asked:
+        for _ in range(REJECTIONS):
+            _, outcome = await asked.outcome(TOM)
+            assert outcome.result == pb.SECOND_RESULT_REJECTED
+        text, outcome = await asked.outcome(TOM)
+        assert (text, outcome.result) == (ours[TOM], pb.SECOND_RESULT_FAILED)
+        assert outcome.detail == "the last 20 answers did not pass the checks, and no more are asked for a while"
+        assert asked.server.asked.total() == REJECTIONS
+        (logged,) = [each for each in caplog.records if "do not pass the checks" in each.getMessage()]
+        assert ours[TOM] not in logged.getMessage()
+
+
 async def test_tags_and_elements_that_stay_as_they_are_are_placed_in_an_answer():
     async with asking() as asked:
         html = pb.TextOptions(format=pb.TEXT_FORMAT_HTML)
@@ -211,6 +232,14 @@ async def test_tags_and_elements_that_stay_as_they_are_are_placed_in_an_answer()
         (result,) = await asked.translate('<p>Tom saw <i translate="no">X</i> in Boston.</p>', text=html)
         assert json.loads(asked.server.prompts[-1]["content"])["text"] == "Tom saw [[1]] in Boston."
         assert result.hypotheses[0].text == '<p>In Boston hat Tom <i translate="no">X</i> gesehen.</p>'
+
+
+async def test_a_number_that_an_answer_writes_otherwise_is_kept_as_the_request_wants_it():
+    async with asking() as asked:
+        text, outcome = await asked.outcome(PRICE)
+        assert (text, outcome.detail) == ("Das Haus kostete 4,000 Dollar.", "")
+        text, outcome = await asked.outcome(PRICE, text=pb.TextOptions(localise_numbers=True))
+        assert (text, outcome.detail) == ("Das Haus kostete 4.000 Dollar.", "")
 
 
 async def test_an_answer_that_lacks_a_term_is_not_taken():
@@ -335,3 +364,104 @@ print(connected, [name for name in sys.modules if name.startswith(("httpx", "htt
 def test_without_a_second_translator_no_socket_is_opened_and_no_client_is_loaded():
     answer = subprocess.run([sys.executable, "-c", OFFLINE, str(MODEL)], capture_output=True, text=True, check=True)
     assert answer.stdout.splitlines()[1] == "[] []"
+
+
+FIRST_QUESTION = """
+import asyncio, sys
+from lingon.serving.second.answers import Failed
+from lingon.serving.second.chat import ChatServer
+from lingon.serving.second.questions import Question
+
+class Answers(asyncio.Protocol):
+    def connection_made(self, transport):
+        self.transport = transport
+
+    def data_received(self, data):
+        self.transport.write(b"HTTP/1.1 500 -\\r\\ncontent-length: 0\\r\\n\\r\\n")
+
+async def ask():
+    listening = await asyncio.get_running_loop().create_server(Answers, "127.0.0.1", 0)
+    server = ChatServer(f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1", "m")
+    loaded = set(sys.modules)
+    try:
+        await server.complete(Question("Tom", "en", "de"))
+    except Failed as failure:
+        print(failure, sorted(set(sys.modules) - loaded))
+    await server.close()
+    listening.close()
+
+asyncio.run(ask())
+"""
+
+
+def test_the_first_question_loads_no_code():
+    """It would be loaded on the event loop of all calls, in the time of the question."""
+    answer = subprocess.run([sys.executable, "-c", FIRST_QUESTION], capture_output=True, text=True, check=True)
+    assert answer.stdout.strip() == "the server answered with the HTTP status 500 []"
+
+
+async def test_a_model_in_this_process_has_a_second_translator_if_it_is_given_one(ours):
+    async with running(REFERENCES) as stand_in:
+        second = lingon.SecondServer(url=stand_in.url, model="stand-in", below=1.0, sentences=1)
+        async with AsyncModel(MODEL, second=second) as model:
+            options: Any = {"return_sentences": True}
+            found = await model.translate(f"{TOM} {STATION}", **options)
+            assert [each.second.result for each in found.sentences] == ["over_budget", "taken"]
+            assert found.text == f"{ours[TOM]} Wo befindet sich der Bahnhof?"
+            never = await model.translate(TOM, second=SecondOptions(never=True), **options)
+            assert never.sentences[0].second is None
+        assert stand_in.asked.total() == 1
+
+
+@pytest.mark.parametrize(
+    ("fields", "message"),
+    [
+        ({"below": 1.5}, "below must be 0 to 1, got 1.5"),
+        ({"below": math.nan}, "below must be 0 to 1, got nan"),
+        ({"timeout": 0}, "timeout must be above 0, got 0"),
+        ({"sentences": 0}, "sentences must be at least 1, got 0"),
+        ({"characters": -1}, "characters must be at least 0, got -1"),
+        ({"concurrency": 0}, "concurrency must be at least 1, got 0"),
+        ({"hourly": 0}, "hourly must be at least 1, got 0"),
+        ({"url": "localhost"}, "the URL of the second translator must be the URL of an API, such as "),
+        ({"key_file": "/no/key"}, "/no/key: "),
+    ],
+)
+def test_a_wrong_setting_of_a_second_translator_is_one_clear_line(fields, message):
+    with pytest.raises(SettingsError) as error:
+        Model(MODEL, second=lingon.SecondServer(**{"url": "http://127.0.0.1:9/v1", "model": "m", **fields}))
+    assert str(error.value).startswith(message)
+    assert "\n" not in str(error.value)
+
+
+async def test_the_sentences_of_an_hour_are_those_of_the_key(tmp_path):
+    keys = {name: new_key() for name in ("plain", "more", "never")}
+    own = {"more": {"second_per_hour": 2}, "never": {"second_per_hour": 0}}
+    async with (
+        running(REFERENCES) as stand_in,
+        running_server(
+            api_keys=write_key_file(tmp_path, keys, **own),
+            second_url=stand_in.url,
+            second_model="stand-in",
+            second_below=1.0,
+            second_hourly=1,
+            cache=1,
+        ) as server,
+    ):
+
+        async def results(name: str) -> list[int]:
+            """Return what became of three sentences that the guard suspects, because the model repeats them."""
+            found = list[int]()
+            for text in (TOM, STATION, SAME):
+                request = pb.TranslateRequest(texts=[text], text=pb.TextOptions(return_sentences=True))
+                reply = await server.stub.Translate(request, metadata=bearer(keys[name]))
+                found += [each.second.result for each in reply.results[0].sentences]
+            return found
+
+        budget, none = pb.SECOND_RESULT_OVER_BUDGET, pb.SECOND_RESULT_UNSPECIFIED
+        assert await results("never") == [none] * 3  # and the cache keeps its translations for no other key
+        assert [each == budget for each in await results("plain")] == [False, True, True]
+        asked = stand_in.asked.total()
+        assert asked == 1
+        assert (await results("more")).count(budget) <= 1
+        assert stand_in.asked.total() <= asked + 2

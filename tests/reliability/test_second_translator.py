@@ -11,6 +11,7 @@ from typing import Any
 from lingon.bench.second_server import LIES, Fault, Faults, References, SecondServer, running
 from lingon.files import read_parallel
 from lingon.scoring import score
+from lingon.serving.second.bounds import REJECTIONS
 from tests.reliability import checker
 from tests.reliability.case import case
 from tests.reliability.checks import Checks
@@ -22,9 +23,8 @@ from tests.support.ports import free_port
 from tests.support.repository import ROOT
 
 TIMEOUT = 0.5  # seconds that the second translator has for a sentence
-OPENING = 150.0  # milliseconds; the first question loads the HTTP client, and the others wait for that
+LATE = 25.0  # milliseconds; of the timer of a question, while four of them end at once on cores that others use too
 CLIENTS, LEAST = 4, 100  # clients that wait; requests, so that the 99th percentile is not the slowest of all
-UNSEEN = 3.0  # points of chrF and BLEU that fluent translations of other sentences may cost: a model sees most, not all
 FAILURES = (Fault.DEAD, Fault.SLOW, Fault.HANG, Fault.ERROR, Fault.MALFORMED, Fault.REDIRECT, Fault.HUGE)
 DATA = ROOT / "tests" / "data"
 
@@ -42,9 +42,9 @@ def settings(url: str, **more: Any) -> dict[str, Any]:
 
 
 @asynccontextmanager
-async def stand_in(fault: Fault | None = None, port: int = 0) -> AsyncIterator[SecondServer]:
-    """Run a second translator, all of whose answers have a fault, if one is given."""
-    faults = Faults({fault: 1.0} if fault else {})
+async def stand_in(fault: Fault | None = None, port: int = 0, share: float = 1.0) -> AsyncIterator[SecondServer]:
+    """Run a second translator, all of whose answers have a fault, if one is given; share: of them that have it."""
+    faults = Faults({fault: share} if fault else {})
     async with running(References(references().items()), faults, port=port) as server:
         yield server
 
@@ -68,7 +68,7 @@ async def load(context: CaseContext, server: Server) -> list[Outcome]:
 
 
 @case(
-    "p99 <= the time-out, p99 without it and 150 ms for the first question; every text as alone; no request fails",
+    "p99 <= the time-out, p99 without it and 25 ms for late timers; every text as alone; no request fails",
     figures=("p99 without it", *(f"{fault}: p99" for fault in FAILURES), "nothing listens: p99"),
 )
 async def test_second_translator_fails(context: CaseContext, checks: Checks) -> None:
@@ -88,7 +88,7 @@ async def _judge_failure(context: CaseContext, checks: Checks, name: str, url: s
     context.new_history()
     async with context.server(**settings(url), calls=True) as server:
         found = await load(context, server)
-        checks.at_most(f"{name}: p99", p99(found), 1000 * TIMEOUT + alone + OPENING, "ms", timing=True)
+        checks.at_most(f"{name}: p99", p99(found), 1000 * TIMEOUT + alone + LATE, "ms", timing=True)
         checks.clean(f"{name}: only OK", checker.only_codes(found, {OK}))
         await context.check_run(checks, server)
 
@@ -121,8 +121,8 @@ async def test_second_translator_returns(context: CaseContext, checks: Checks) -
 
 
 @case(
-    "every sentence sent, every answer wrong: chrF and BLEU not below our model's; of other sentences' <= 3 below",
-    figures=("chrF of our model alone", "right answers: chrF", *(f"{lie}: chrF" for lie in LIES)),
+    "every sentence may be sent: chrF and BLEU not below our model's if all answers are wrong, or half of them",
+    figures=("chrF of our model alone", "right answers: chrF", *(f"{lie}: chrF" for lie in LIES), "half other: chrF"),
 )
 async def test_second_translator_lies(context: CaseContext, checks: Checks) -> None:
     """Answers in the right form with a wrong text are refused by the checks. Right ones are taken."""
@@ -132,18 +132,18 @@ async def test_second_translator_lies(context: CaseContext, checks: Checks) -> N
         ours = await translate_all(context.client(server), texts)
     alone = score(ours, wanted, "de")
     checks.measured("chrF of our model alone", alone.chrf)
-    async with stand_in() as second, context.server(**settings(second.url, second_timeout=10.0)) as server:
-        client = context.client(server)
-        right = score(await translate_all(client, texts), wanted, "de")
-        checks.at_least("right answers: chrF", right.chrf, alone.chrf + 20)
-        for lie in LIES:
-            second.faults = Faults({lie: 1.0})
-            found = score(await translate_all(client, texts), wanted, "de")
-            lost = UNSEEN if lie is Fault.OTHER else 0.0
-            checks.at_least(f"{lie}: chrF", found.chrf, alone.chrf - lost)
-            checks.at_least(f"{lie}: BLEU", found.bleu, alone.bleu - lost)
-            checks.at_least(f"{lie}: questions", second.asked[lie], len(texts) / 2)
-        checks.clean("no unhandled error", server.tracebacks())
+    kinds: list[tuple[str, Fault | None, float]] = [(str(lie), lie, 1.0) for lie in LIES]
+    for name, fault, share in [("right answers", None, 0.0), *kinds, ("half other", Fault.OTHER, 0.5)]:
+        least = alone.chrf + (0.0 if share == 1 else 20.0 - 20.0 * share)
+        async with (
+            stand_in(fault, share=share) as second,
+            context.server(**settings(second.url, second_timeout=10.0)) as server,
+        ):
+            found = score(await translate_all(context.client(server), texts), wanted, "de")
+            checks.at_least(f"{name}: chrF", found.chrf, least)
+            checks.at_least(f"{name}: BLEU", found.bleu, alone.bleu)
+            checks.at_least(f"{name}: questions", second.asked.total(), REJECTIONS)
+            checks.clean(f"{name}: no unhandled error", server.tracebacks())
 
 
 @case(

@@ -62,11 +62,12 @@ def test_a_new_key_is_printed_once_and_its_table_is_valid(lingon: Run, tmp_path:
 
 
 def test_without_a_file_the_table_is_printed_on_standard_error(lingon: Run, tmp_path: Path):
-    options = ["--admin", "--characters-per-minute", 9, "--expires", "2999-01-01"]
+    options = ["--admin", "--characters-per-minute", 9, "--second-per-hour", 0, "--expires", "2999-01-01"]
     _, printed, errors = lingon("keys", "new", "ops", *options)
     (key,) = parse("\n".join(line for line in errors.splitlines() if not line.startswith("lingon:")).encode(), "here")
     assert key.hash == hash_of(printed.strip())
-    assert (key.admin, key.characters_per_minute, str(key.expires)) == (True, 9, "2999-01-01")
+    assert (key.admin, key.characters_per_minute, key.second_per_hour) == (True, 9, 0)
+    assert str(key.expires) == "2999-01-01"
 
 
 def test_adding_a_key_keeps_the_content_and_mode_of_the_file(lingon: Run, tmp_path: Path):

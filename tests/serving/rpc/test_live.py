@@ -67,6 +67,10 @@ async def test_a_speaker_is_answered_word_by_word_and_the_agreed_text_is_the_tra
         assert server.metric("lingon_live_agreed_words_total") == 10
         assert server.metric("lingon_live_speakers") == 0
         assert server.metric("lingon_live_past_bytes") == 0
+        calls = server.server.metrics.registry.get_sample_value
+        assert calls("lingon_requests_total", {"method": "TranslateLive", "code": "OK"}) == 1
+        durations = {"method": "TranslateLive", "outcome": "served"}  # a call lasts as long as its speaker
+        assert calls("lingon_request_duration_seconds_count", durations) is None
 
 
 async def test_closing_the_stream_ends_the_speaker_as_its_last_message():

@@ -3,13 +3,25 @@
 from __future__ import annotations
 
 import asyncio
+import math
 
-from lingon.serving.second.bounds import FAILURES, HOUR, MOST_CALLERS, PAUSE, CircuitBreaker, HourlyBudget
+from lingon.serving.second.bounds import (
+    FAILURES,
+    HOUR,
+    MOST_CALLERS,
+    PAUSE,
+    REJECTED_PAUSE,
+    REJECTIONS,
+    UNKNOWN,
+    CircuitBreaker,
+    HourlyBudget,
+    RejectionBreakers,
+)
 from lingon.serving.second.slots import FairSlots
 
 
 def test_a_caller_may_send_the_sentences_of_an_hour_at_once_and_regains_them_over_it():
-    budget = HourlyBudget(3)
+    budget = HourlyBudget(lambda caller: 3)
     for _ in range(3):
         assert budget.wait("a", 0.0) == 0
         budget.take("a", 0.0)
@@ -21,14 +33,25 @@ def test_a_caller_may_send_the_sentences_of_an_hour_at_once_and_regains_them_ove
 
 
 def test_a_budget_without_a_bound_never_refuses():
-    budget = HourlyBudget(None)
+    budget = HourlyBudget(lambda caller: None)
     for _ in range(1000):
         budget.take("a", 0.0)
     assert budget.wait("a", 0.0) == 0
 
 
+def test_each_caller_has_the_bound_that_it_has_when_it_asks():
+    bounds: dict[str, int | None] = {"a": 1, "b": 2, "none": 0}
+    budget = HourlyBudget(lambda caller: bounds.get(caller))
+    for caller in ("a", "b", "other"):
+        assert budget.wait(caller, 0.0) == 0
+        budget.take(caller, 0.0)
+    assert [budget.wait(caller, 0.0) for caller in ("a", "b", "other", "none")] == [HOUR, 0, 0, math.inf]
+    bounds["a"] = None
+    assert budget.wait("a", 0.0) == 0
+
+
 def test_a_budget_remembers_a_bounded_number_of_callers():
-    budget = HourlyBudget(1)
+    budget = HourlyBudget(lambda caller: 1)
     for number in range(MOST_CALLERS + 10):
         budget.take(str(number), 0.0)
     assert budget.wait(str(MOST_CALLERS + 9), 0.0) > 0
@@ -68,6 +91,29 @@ def test_an_answer_between_failures_keeps_the_circuit_closed():
             breaker.failed(0.0)
         breaker.answered(0.0)
     assert not breaker.is_open
+
+
+def test_each_caller_has_its_own_circuit_of_rejections_and_a_bounded_number_is_remembered():
+    breakers = RejectionBreakers()
+    for _ in range(REJECTIONS):
+        assert not breakers.of("a").refuses(0.0)
+        breakers.of("a").failed(0.0)
+    assert breakers.of("a").refuses(REJECTED_PAUSE - 0.1)
+    assert not breakers.of("b").refuses(0.0)
+    assert not breakers.of("a").refuses(REJECTED_PAUSE)
+    for number in range(MOST_CALLERS):
+        breakers.of(str(number))
+    assert not breakers.of("a").is_open
+
+
+def test_rejections_are_counted_in_a_row_and_a_caller_without_a_good_answer_begins_with_some():
+    breakers = RejectionBreakers()
+    counted = [breakers.in_a_row("a")]
+    for is_good in (False, False, False, True, False, True):
+        breakers.of("a").answered(0.0) if is_good else breakers.of("a").failed(0.0)
+        counted.append(breakers.in_a_row("a"))
+    assert counted == [UNKNOWN, UNKNOWN, 2, 3, 0, 1, 0]
+    assert breakers.in_a_row("b") == UNKNOWN
 
 
 async def test_callers_take_turns_and_a_caller_with_many_questions_waits_for_itself():
