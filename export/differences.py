@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 import numpy as np
 
@@ -15,6 +15,10 @@ class Tolerance:
 
     largest: float | None = None
     mean: float | None = None
+
+    def allowing(self, mean: float) -> Tolerance:
+        """Return a tolerance that allows this mean difference too, if the mean is bounded."""
+        return self if self.mean is None else replace(self, mean=max(self.mean, mean))
 
     def __str__(self) -> str:
         bounds = ((self.largest, "at most"), (self.mean, "on average at most"))

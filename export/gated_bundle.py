@@ -17,6 +17,7 @@ from lingon.export.gates_checkpoint import (
     check_emulation,
     check_tensors,
     check_tokens,
+    cost_of_emulation,
     draw_grid,
 )
 from lingon.export.gates_text import (
@@ -198,7 +199,8 @@ class GatedBundle:
         runner = self.runners[name]  # first: graphs that no server loads fail before anything is computed
         if not self._grid:
             self._grid = draw_grid(self.checkpoint.model, self.trial.manifest.limits, folder=self.trial.folder)
-        tensors = check_tensors(runner, name, self._grid)
+        cost = cost_of_emulation(self._grid, emulated) if emulated else 0.0
+        tensors = check_tensors(runner, name, self._grid, cost)
         report, heads = {"tensors": asdict(tensors)}, 0
         if self._grid[0].rows[0].attention:
             attention = check_attention(runner, name, self._grid)

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from lingon.bundle.store import find_model, open_bundle
 from lingon.client.options import SecondServer
-from lingon.errors import Cancelled, LingonError
+from lingon.errors import Cancelled, Draining, EngineFault, LingonError, RequestError
 from lingon.files import TranslatedLines
 from lingon.serving.caller_loops import CallerLoops
 from lingon.serving.engine.engine import Engine
@@ -144,7 +144,7 @@ class LocalTranslator:
 
         timeout: seconds until Expired is raised
         """
-        return self._wait(self._translate(request, _deadline(timeout)))
+        return self.call("Translate", request, timeout)  # type: ignore[no-any-return]
 
     def translate_stream(self, request: pb.TranslateStreamRequest, timeout: float | None = None) -> LocalStream:
         """Call the service's TranslateStream; see `translate`."""
@@ -172,6 +172,8 @@ class LocalTranslator:
 
     def call(self, method: str, request: Any, timeout: float | None = None) -> Any:
         """Call a unary method of the service, such as Translate, and return its reply; see `translate`."""
+        if method == "Translate" and (reply := self._one_sentence(request, timeout)) is not None:
+            return reply
         return self._wait(self._work(method, request, timeout))
 
     def begin(self, method: str, request: Any, timeout: float | None = None) -> Future[Any]:
@@ -212,6 +214,26 @@ class LocalTranslator:
         found = self._catalog.find("", source_language, target_language)
         translator = found.model.for_pair(found.source, found.target)
         return TranslatedLines(self._wait(_translate_lines(translator, lines, options, on_progress)), found.target)
+
+    def _one_sentence(self, request: pb.TranslateRequest, timeout: float | None) -> pb.TranslateResponse | None:
+        """Translate one plain sentence on the calling thread, without an event loop. Returns None if it takes more."""
+        if self._on_callers is None or self._closed:
+            return None
+        engine, translator = self._engine(), self._find(request)
+        if (sentence := translator.one_sentence(request)) is None:
+            return None
+        outcomes: SimpleQueue[Any] = SimpleQueue()
+        job = sentence.job(_deadline(timeout), outcomes.put)
+        try:
+            outcome = engine.run_here(job, outcomes)
+        except Draining:
+            raise Cancelled(CLOSED) from None
+        if isinstance(outcome, Cancelled):
+            raise Cancelled(CLOSED)
+        if isinstance(outcome, RequestError) and not isinstance(outcome, EngineFault):
+            raise outcome
+        result = sentence.result(job, outcome)
+        return None if result is None else translator.reply_to(sentence, result)
 
     async def _translate(self, request: pb.TranslateRequest, deadline: float | None) -> pb.TranslateResponse:
         return await self._find(request).translate(request, deadline)

@@ -51,6 +51,7 @@ from lingon.status import server_error
 from lingon.terms.term_list import MOST_IN_REQUEST, TermList
 from lingon.translation.v1 import translation_pb2 as pb
 
+MOST_NAMES = 256  # names of enum values that are kept; a server of a later version may have others
 MAX_BYTES = 2**21  # bytes of text in one request: half of the largest message that a gRPC server takes by default
 
 OPTION_OF = {"source_language_code": "source", "target_language_code": "target", "target_prefixes": "target_prefix"}
@@ -433,7 +434,7 @@ def model_infos(response: pb.ListModelsResponse) -> list[ModelInfo]:
 
 def _text_result(message: pb.TextResult, model: str, version: str, source: str) -> TextResult:
     return TextResult(
-        translations=tuple(_translation(hypothesis) for hypothesis in message.hypotheses),
+        translations=tuple(map(_translation, message.hypotheses)),
         error=_text_error(message.status),
         warnings=_warnings(message.warnings),
         source_tokens=message.usage.source_tokens,
@@ -442,21 +443,22 @@ def _text_result(message: pb.TextResult, model: str, version: str, source: str) 
         version=version,
         shortlist=message.shortlist,
         normalised_text=message.normalised_text,
-        sentences=tuple(
-            Sentence(
-                (each.source.begin, each.source.end),
-                (each.target.begin, each.target.end),
-                each.score,
-                each.confidence if each.HasField("confidence") else None,
-                tuple(_enum_name(pb.WarningCode, code, "WARNING_CODE_") for code in each.warnings),
-                _second_outcome(each.second) if each.HasField("second") else None,
-            )
-            for each in message.sentences
-        ),
+        sentences=tuple(map(_sentence, message.sentences)),
         confidence=message.confidence if message.HasField("confidence") else None,
         source=source,
         terms=tuple(map(_term_outcome, message.terms)),
         matches=tuple(map(memory_match, message.matches)),
+    )
+
+
+def _sentence(message: pb.Sentence) -> Sentence:
+    return Sentence(
+        (message.source.begin, message.source.end),
+        (message.target.begin, message.target.end),
+        message.score,
+        message.confidence if message.HasField("confidence") else None,
+        tuple(_enum_name(pb.WarningCode, code, "WARNING_CODE_") for code in message.warnings),
+        _second_outcome(message.second) if message.HasField("second") else None,
     )
 
 
@@ -533,6 +535,7 @@ def _links(messages: Iterable[pb.AlignmentLink]) -> tuple[Link, ...]:
 
 
 @lru_cache(maxsize=128)  # a look-up lists all values of the enum
+@lru_cache(MOST_NAMES)
 def _enum_name(enum: Any, value: int, prefix: str) -> str:
     """Return the name of an enum value without prefix: FINISH_REASON_END is "end". An unknown value is its number."""
     return str(enum.Name(value)).removeprefix(prefix).lower() if value in enum.values() else str(value)

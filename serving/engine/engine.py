@@ -8,6 +8,8 @@ import time
 import weakref
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import replace
+from queue import SimpleQueue
+from typing import Any
 
 import numpy as np
 
@@ -158,6 +160,25 @@ class Engine:
         finally:
             self.scheduler.take_back(number)
         return True
+
+    def run_here(self, job: Job, outcomes: SimpleQueue[Any]) -> Any:
+        """Run one job and return its outcome. The calling thread takes the turns while no other one has work.
+
+        outcomes: where the on_done of the job puts its outcome
+
+        Raises what `submit` and `take_turns` raise.
+        """
+        self.scheduler.volunteer()
+        try:
+            self.submit([job])
+            while outcomes.empty() and self.take_turns():
+                pass
+            return outcomes.get()  # after a turn that was not taken the threads of the workers continue
+        except BaseException:
+            self.cancel([job])
+            raise
+        finally:
+            self.scheduler.retire()
 
     def check_texts(self, caller: str, texts: int) -> None:
         """Raise what `submit` would raise for so many texts of a caller, before any work on them."""

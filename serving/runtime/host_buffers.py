@@ -244,7 +244,7 @@ class OnnxBuffers:
     slots are the first part of each array.
     """
 
-    most_steps = 8
+    most_steps = 32  # of most sentences all; STEPS_SECONDS bounds them where others may wait
 
     def __init__(
         self,
@@ -357,23 +357,25 @@ class OnnxBuffers:
             binding, step = self._bound_step(session, sentences, logits=False)
             ids, log_probs = step.candidate_ids[:, 0], step.candidate_log_probs[:, 0]
             token_ids, positions = (self._arrays[name][:sentences] for name in (names.TOKEN_IDS, names.POSITIONS))
+            attention, chooses = self._kept_attention, self._session.chooses
             start = time.perf_counter()
             stop = start + STEPS_SECONDS
             while True:
                 session.run_with_iobinding(binding)
-                if (attention := self._kept_attention) is not None:
+                if attention is not None:
                     attention.keep(positions)
                 if forced is not None:
                     own = forced[len(found.tokens)]
                     np.copyto(ids, own, where=own != FREE)
                 token_ids[:] = ids
                 positions += 1
-                found.tokens.append(ids.tolist())
+                tokens = ids.tolist()
+                found.tokens.append(tokens)
                 found.log_probs.append(log_probs.tolist())
                 begun, start = start, time.perf_counter()
-                if self._session.chooses:
+                if chooses:
                     self._session.measure_step(session, sentences, start - begun)
-                if len(found.tokens) == steps or EOS in found.tokens[-1] or start > stop:
+                if EOS in tokens or start > stop or len(found.tokens) == steps:
                     return found
 
     @property

@@ -196,6 +196,7 @@ class _Loader:
             count,
             self.folder / name,
             recorded=recorded,
+            few_shapes=name == names.DECODER,  # rows, widths and beams; with a shortlist its pieces too
             register=self.register,
         )
         # A session of several threads starts a thread pool, which would keep the low priority.
@@ -268,6 +269,10 @@ class OnnxRunner:
     release_pages: Callable[[], None] = lambda: None  # see SharedWeights
     layouts: dict[ort.InferenceSession, StateLayout] = field(default_factory=dict)  # by decoder
     unused: list[StateBindings] = field(default_factory=list)  # without buffers, if graphs are recorded
+    encoder_outputs: list[str] = field(init=False)  # the states that a sentence begins with
+
+    def __post_init__(self) -> None:
+        self.encoder_outputs = [state.name for state in self.manifest.states if state.kind != "cache"]
 
     @property
     def scorer(self) -> ort.InferenceSession:
@@ -311,7 +316,7 @@ class OnnxRunner:
 
     @raises_memory_error
     def encode(self, source_ids: np.ndarray, source_lengths: np.ndarray) -> Encoded:
-        outputs = [state.name for state in self.manifest.states if state.kind != "cache"]
+        outputs = self.encoder_outputs
         inputs = {names.SOURCE_IDS: source_ids, names.SOURCE_LENGTHS: source_lengths}
         with self.encoder as encoder:
             if self.state_graphs is not None:

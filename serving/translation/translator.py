@@ -31,6 +31,7 @@ from lingon.serving.translation.cache import TranslationCache
 from lingon.serving.translation.engine_client import EngineClient, ValidUtf8
 from lingon.serving.translation.matches import with_matches
 from lingon.serving.translation.memories import NO_MEMORIES, RequestMemories, request_memories
+from lingon.serving.translation.one_sentence import OneSentence, SentenceModel, has_one_plain_text, is_plain_search
 from lingon.serving.translation.options import ResolvedOptions, check_alignment, resolve
 from lingon.serving.translation.planner import Planner, Request, alphabet_of, check_prefixes
 from lingon.serving.translation.plans import PairPlan, TextPlan, lexicon
@@ -128,6 +129,7 @@ class Translator:
             "target_language_code": manifest.target_language,
         }
         self._planner = Planner(tokenizer, manifest, self._limits, self._lexicon, self._alphabet)
+        self._sentences = SentenceModel(manifest.limits, tokenizer, self._alphabet, self._guarding, self._valid_utf8)
         self._resolved: dict[tuple[bytes, bytes], ResolvedOptions] = {}
 
     def for_pair(self, source: str, target: str) -> Translator:
@@ -180,6 +182,20 @@ class Translator:
         else:
             results = await self._with_cache(self.cache, request, options, deadline, caller, terms, memories, second)
         return pb.TranslateResponse(results=results, options=options.message, **self._header)
+
+    def one_sentence(self, request: pb.TranslateRequest) -> OneSentence | None:
+        """Return the only sentence of a request that one job may answer, or None for others: `translate` answers all.
+
+        Raises InvalidRequest for wrong options, as `translate` does.
+        """
+        if self.cache is not None or self.second is not None or not has_one_plain_text(request):
+            return None
+        options = self.resolve(request.options, request.text)
+        return self._sentences.read(request.texts[0], options) if is_plain_search(options) else None
+
+    def reply_to(self, sentence: OneSentence, result: pb.TextResult) -> pb.TranslateResponse:
+        """Return the reply to the request of `one_sentence`."""
+        return pb.TranslateResponse(results=[result], options=sentence.options.message, **self._header)
 
     async def _with_cache(
         self,

@@ -17,7 +17,15 @@ from lingon.bundle.manifest import Manifest, Precision
 from lingon.bundle.names import SHORTLIST
 from lingon.bundle.store import write_bundle
 from lingon.errors import ParityError
-from lingon.export.gates_checkpoint import CaseReference, check_attention, check_emulation, check_tensors, draw_grid
+from lingon.export.differences import LOG_PROBS, Tolerance
+from lingon.export.gates_checkpoint import (
+    CaseReference,
+    check_attention,
+    check_emulation,
+    check_tensors,
+    cost_of_emulation,
+    draw_grid,
+)
 from lingon.export.gates_text import check_scores, check_shortlist_steps
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import BuiltGraphs, build, weight_files
@@ -88,6 +96,11 @@ def emulated_grid() -> list[CaseReference]:
 
 
 @cache
+def cost() -> float:
+    return cost_of_emulation(grid(), emulated_grid())
+
+
+@cache
 def manifest() -> Manifest:
     return replace(manifest_of(model()), source_vocab=VOCAB, target_vocab=VOCAB, states=states(model()))
 
@@ -117,7 +130,7 @@ def runner_of(precision: str, folder: Path, mutant: Mutant | None = None) -> Onn
 
 def run_gate(gate: str, runner: OnnxRunner, precision: str) -> None:
     gates: dict[str, Callable[[], object]] = {
-        "tensors": lambda: check_tensors(runner, precision, grid()),
+        "tensors": lambda: check_tensors(runner, precision, grid(), cost() if precision == "int8" else 0.0),
         "emulation": lambda: check_emulation(runner, precision, emulated_grid()),
         "attention": lambda: check_attention(runner, precision, grid()),
         "scores": lambda: [check_scores(runner, sources(), *search, precision) for search in ((1, 0.0), (4, 1.0))],
@@ -132,6 +145,19 @@ def test_the_gates_accept_the_exporter(precision: str, tmp_path: Path) -> None:
     more = {"fp32": ["shortlist"], "fp32-cuda": [], "fp16": [], "int8": ["shortlist", "emulation"]}[precision]
     for gate in ("tensors", "attention", "scores", *more):
         run_gate(gate, runner, precision)
+
+
+def test_8_bit_graphs_may_differ_by_what_their_arithmetic_costs_the_model(
+    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As they do where a model is so sure that small changes of its logits exceed any bound for all models."""
+    runner = runner_of("int8", tmp_path)
+    monkeypatch.setitem(LOG_PROBS, "int8", Tolerance(mean=cost() / 100))
+    with pytest.raises(ParityError, match="log-probabilities of steps differ"):
+        check_tensors(runner, "int8", grid())
+    with pytest.raises(ParityError, match="log-probabilities of steps differ"):
+        check_tensors(runner, "int8", grid(), cost() / 2)
+    assert check_tensors(runner, "int8", grid(), cost()).step_mean > cost() / 2
 
 
 @pytest.mark.parametrize(("mutant", "precision"), CASES)

@@ -4,21 +4,23 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 import pytest
 
 from lingon.bundle.store import Bundle
-from lingon.errors import Cancelled
+from lingon.errors import Cancelled, EngineFault, RequestError
 from lingon.serving import in_process
+from lingon.serving.decoding.job import DecodeJob, Hypothesis
 from lingon.serving.engine.engine import Engine
 from lingon.serving.in_process import LocalTranslator
 from lingon.serving.models.loading import LoadOptions
+from lingon.serving.translation.one_sentence import PLAIN_FIELDS, OneSentence
 from lingon.serving.translation.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.echo_engine import bundle
+from tests.support.echo_engine import bundle, tokenizer
 from tests.support.engine_harness import ThreadNotingRunner
 from tests.support.timing import eventually_blocking
 
@@ -137,3 +139,114 @@ def test_closing_cancels_a_call_on_the_thread_of_its_caller(local: Local) -> Non
     assert not closing.is_alive()
     with pytest.raises(Cancelled, match="the model was closed"):
         local.translate(TEXTS[0])
+
+
+ODD_TEXTS = [
+    "",
+    "   ",
+    "Tom lives in Boston",
+    "  Tom lives in Boston.  ",
+    "TOM LIVES IN BOSTON.",
+    "Tom has 3 cats.",
+    "See https://example.org.",
+    "Tom\tlives\nin Boston.",
+    "Где вокзал?",
+    "Grüße!",
+    "e\u0301",
+    "-- Tom",
+    "Tom   lives   in Boston.",
+    "Tom lives in Boston " * 20,
+]
+SEARCHES = [
+    pb.DecodingOptions(),
+    pb.DecodingOptions(beam_size=4, return_tokens=True),
+    pb.DecodingOptions(beam_size=2, num_hypotheses=2),
+    pb.DecodingOptions(max_output_tokens=2),
+    pb.DecodingOptions(min_output_tokens=4),
+    pb.DecodingOptions(beam_size=99),
+    pb.DecodingOptions(alternatives=2, beam_size=1),
+    pb.DecodingOptions(sampling=pb.SamplingOptions(seed=3)),
+]
+
+
+def answered(call: Callable[[], pb.TranslateResponse]) -> pb.TranslateResponse | tuple[type, str]:
+    try:
+        return call()
+    except RequestError as error:
+        return type(error), str(error)
+
+
+@pytest.mark.parametrize("options", SEARCHES, ids=str)
+def test_one_sentence_has_the_answer_of_the_event_loop(local: Local, options: pb.DecodingOptions) -> None:
+    for text in [*TEXTS, *ODD_TEXTS]:
+        request = pb.TranslateRequest(texts=[text], options=options)
+        expected = answered(lambda request=request: local.translator.begin("Translate", request).result())  # type: ignore[misc]
+        assert answered(lambda request=request: local.translator.translate(request)) == expected  # type: ignore[misc]
+
+
+PLAIN = "The old man and the sea."
+
+
+@pytest.fixture
+def reading(local: Local) -> Local:
+    """A translator that knows that its model reads the characters of PLAIN, which it finds out on its event loop."""
+    local.translator.begin("Translate", pb.TranslateRequest(texts=[PLAIN])).result()
+    return local
+
+
+def test_one_plain_sentence_takes_no_event_loop(reading: Local) -> None:
+    loops = reading.translator._on_callers
+    assert loops is not None
+    search = pb.DecodingOptions(beam_size=2)  # a greedy translation that is suspicious is decoded again
+    reading.translator.translate(pb.TranslateRequest(texts=[PLAIN], options=search))
+    assert not loops._idle
+    reading.translator.translate(pb.TranslateRequest(texts=[f"{PLAIN} {PLAIN}"], options=search))
+    assert loops._idle
+
+
+OTHERS = [each.name for each in pb.TranslateRequest.DESCRIPTOR.fields if each.name not in PLAIN_FIELDS]
+
+
+@pytest.mark.parametrize("name", OTHERS)
+def test_a_request_that_sets_any_other_field_takes_the_tasks_of_all_requests(reading: Local, name: str) -> None:
+    request = pb.TranslateRequest(texts=[PLAIN])
+    translator = reading.translator._translator
+    assert translator.one_sentence(request) is not None
+    field = getattr(request, name)
+    if hasattr(field, "SetInParent"):
+        field.SetInParent()
+    elif hasattr(field, "add"):
+        field.add()
+    else:
+        field.append("Tom")
+    assert translator.one_sentence(request) is None
+
+
+def test_a_plain_sentence_keeps_to_its_time_limit(reading: Local) -> None:
+    request, soon = pb.TranslateRequest(texts=[PLAIN]), 1e-9
+    expected = answered(lambda: reading.translator.begin("Translate", request, soon).result())
+    assert isinstance(expected, tuple)
+    assert answered(lambda: reading.translator.translate(request, soon)) == expected
+
+
+def sentence_and_job(reading: Local) -> tuple[OneSentence, DecodeJob]:
+    request = pb.TranslateRequest(texts=[PLAIN], options=pb.DecodingOptions(beam_size=1))
+    found = reading.translator._translator.one_sentence(request)
+    assert found is not None
+    return found, found.job(None, lambda outcome: None)
+
+
+def test_a_sentence_without_a_usable_translation_takes_more_than_one_job(reading: Local) -> None:
+    sentence, job = sentence_and_job(reading)
+    ids = tuple(tokenizer().encode_target("Der alte Mann und das Meer."))
+    byte = tokenizer().target.piece_to_id("<0xE2>")
+    for tokens, is_usable in ((ids, True), ((*ids, byte), False), (ids[:2] * 20, False)):
+        found = Hypothesis(tokens, (-0.1,) * (len(tokens) + 1), -0.1, finished=True)
+        assert (sentence.result(job, (found,)) is not None) == is_usable
+
+
+def test_a_fault_of_the_engine_is_the_status_of_the_sentence(reading: Local) -> None:
+    sentence, job = sentence_and_job(reading)
+    result = sentence.result(job, EngineFault("decoding this text failed"))
+    assert result is not None
+    assert result.status.message == "decoding this text failed"
