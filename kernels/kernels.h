@@ -139,6 +139,11 @@ struct Kernels {
   // row = scale * row + added, where added may be null.
   void (*scale_and_add)(float* row, int64_t columns, float scale, const float* added);
 
+  // One row of an SSRU, see StepCell: present = keep * past + (1 - keep) * value, said = max(0, present) + residual.
+  // gates: (2, columns), those of `keep` and the values. residual: may be null. present: may be past.
+  void (*advance_cell)(const float* gates, const float* past, const float* residual, int64_t columns, float* present,
+                       float* said);
+
   // The outputs of the panels first..last-1 for all rows.
   void (*product)(const Rows& rows, const Weights& weights, int64_t first, int64_t last, const Ending ending);
 

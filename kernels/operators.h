@@ -31,11 +31,12 @@ std::unique_ptr<Operator> make(const NodeInfo& info, size_t inputs) {
 }
 
 std::vector<OperatorKind> attention_kinds();  // StepAttention, StepAttention32, CrossAttention, SelfAttention
-std::vector<OperatorKind> product_kinds();    // Linear, FloatLinear, GatherColumns, PackedLinear
+std::vector<OperatorKind> product_kinds();    // Linear, GatherColumns, PackedLinear, and the same of floats
 std::vector<OperatorKind> embedding_kinds();  // Embed
 std::vector<OperatorKind> sentence_kinds();   // Tokens, Memory, Memory32
 std::vector<OperatorKind> candidate_kinds();  // Candidates
 std::vector<OperatorKind> beam_kinds();       // BeamStep
+std::vector<OperatorKind> cell_kinds();       // StepCell
 
 // The instruction set that all operators use, chosen when the library is registered first.
 const Kernels& kernels();

@@ -1,6 +1,7 @@
 // Products of rows with weights. Each row that meets 8-bit weights is quantised with a scale of its own, so that its
 // result does not depend on the other rows.
 #include <algorithm>
+#include <type_traits>
 
 #include "operators.h"
 #include "weights.h"
@@ -94,6 +95,33 @@ class Linear : public Operator {
   bool has_residual_, relu_;
 };
 
+// The rows after their norm, in memory of this thread.
+const float* normed_rows(const RunContext& context, const Tensor& rows, const Norm& norm) {
+  const float* values = rows.as<float>();
+  if (norm.kind == NormKind::kNone) return values;
+  const int64_t inputs = rows.dims.last();
+  float* found = scratch<float>(rows.size());
+  context.parallel(rows.size() / inputs, kFloatGrain / (64 * inputs) + 1, [&](int64_t first, int64_t last) {
+    for (int64_t row = first; row < last; ++row)
+      kernels().normalise(values + row * inputs, inputs, norm, found + row * inputs);
+  });
+  return found;
+}
+
+template <typename T>
+void run_float_product(const RunContext& context, const FloatRows& rows, const FloatWeights<T>& weights,
+                       const Ending& ending) {
+  const int64_t panels = panels_of(weights.outputs), groups = (panels + kPanels - 1) / kPanels;
+  const int64_t grain = kFloatGrain / (std::max<int64_t>(rows.count, 1) * weights.inputs * kPanel * kPanels) + 1;
+  context.parallel(groups, grain, [&](int64_t first, int64_t last) {
+    first *= kPanels, last = std::min(last * kPanels, panels);
+    if constexpr (std::is_same_v<T, Half>)
+      kernels().product_halves(rows, weights, first, last, ending);
+    else
+      kernels().product_floats(rows, weights, first, last, ending);
+  });
+}
+
 // Inputs: rows (..., in) float, weights (out, in) float or float16, bias (out), and optionally the gain (in) and the
 // bias (in) of a norm of the rows, and a residual (..., out), as of Linear. Attributes: those of Linear.
 class FloatLinear : public Operator {
@@ -120,33 +148,16 @@ class FloatLinear : public Operator {
     require(rows.dims.last() == inputs_, "expects as many columns as its weights have inputs");
     const Dims dims = rows.dims.with_last(outputs_);
     require(!residual.given() || residual.dims == dims, "expects a residual of the shape of the result");
-    float* result = context.output(0, dims).as<float>();
-    const Ending ending{result, residual.given() ? residual.as<float>() : nullptr, relu_};
-    const FloatRows read{normed(context, rows), rows.size() / inputs_};
-    const int64_t panels = panels_of(outputs_), groups = (panels + kPanels - 1) / kPanels;
-    const int64_t grain = kFloatGrain / (std::max<int64_t>(read.count, 1) * inputs_ * kPanel * kPanels) + 1;
-    context.parallel(groups, grain, [&](int64_t first, int64_t last) {
-      first *= kPanels, last = std::min(last * kPanels, panels);
-      if (halves_)
-        kernels().product_halves(read, {halves_->panels.data(), bias_, inputs_, outputs_}, first, last, ending);
-      else
-        kernels().product_floats(read, {floats_->panels.data(), bias_, inputs_, outputs_}, first, last, ending);
-    });
+    const Tensor result = context.output(0, dims);
+    const Ending ending{result.as<float>(), residual.given() ? residual.as<float>() : nullptr, relu_};
+    const FloatRows read{normed_rows(context, rows, norm_), rows.size() / inputs_};
+    if (halves_)
+      run_float_product<Half>(context, read, {halves_->panels.data(), bias_, inputs_, outputs_}, ending);
+    else
+      run_float_product<float>(context, read, {floats_->panels.data(), bias_, inputs_, outputs_}, ending);
   }
 
  private:
-  // The rows after their norm, in memory of this thread.
-  const float* normed(const RunContext& context, const Tensor& rows) const {
-    const float* values = rows.as<float>();
-    if (norm_.kind == NormKind::kNone) return values;
-    float* found = scratch<float>(rows.size());
-    context.parallel(rows.size() / inputs_, kFloatGrain / (64 * inputs_) + 1, [&](int64_t first, int64_t last) {
-      for (int64_t row = first; row < last; ++row)
-        kernels().normalise(values + row * inputs_, inputs_, norm_, found + row * inputs_);
-    });
-    return found;
-  }
-
   std::shared_ptr<const PackedFloats<float>> floats_;
   std::shared_ptr<const PackedFloats<Half>> halves_;
   const float* bias_;
@@ -225,6 +236,99 @@ class PackedLinear : public Operator {
   Norm norm_;
 };
 
+// Inputs: pieces (n) int64, weights (out, in) float or float16, bias (out).
+// Outputs: panels (panels of n, in * 16) float and bias (n) of these outputs, as FloatPackedLinear reads them.
+class FloatGatherColumns : public Operator {
+ public:
+  FloatGatherColumns(const NodeInfo& info, size_t) : weights_(info.constant(1)) {
+    require(weights_.rank() == 2, "expects weights of two dimensions");
+    require(weights_.type == ElementType::kFloat || weights_.type == ElementType::kFloat16,
+            "expects weights of floats");
+    outputs_ = weights_.dims[0], inputs_ = weights_.dims[1];
+    require(0 < inputs_ && inputs_ <= kMostInputs, "takes 1 to 65,536 inputs");
+    bias_ = vector_of(info.constant(2), outputs_);
+  }
+
+  void run(const RunContext& context) const override {
+    const Tensor pieces = context.input(0);
+    const int64_t count = pieces.size();
+    const int64_t* ids = pieces.as<int64_t>();
+    float* panels = context.output(0, {panels_of(count), inputs_ * kPanel}).as<float>();
+    float* bias = context.output(1, {count}).as<float>();
+    for (int64_t place = 0; place < count; ++place) {
+      require(0 <= ids[place] && ids[place] < outputs_, "got the id of a piece that the vocabulary does not have");
+      bias[place] = bias_[ids[place]];
+    }
+    context.parallel(panels_of(count), kFloatGrain / (inputs_ * kPanel) + 1, [&](int64_t first, int64_t last) {
+      for (int64_t panel = first; panel < last; ++panel) {
+        const int64_t left = count - panel * kPanel, following = panel + 1 < last ? left - kPanel : 0;
+        gather(ids + panel * kPanel, std::min(kPanel, left), following, panels + panel * inputs_ * kPanel);
+      }
+    });
+  }
+
+ private:
+  // One panel of `count` outputs, with zeros beyond them: their weights as rows, which then become columns. The rows of
+  // the next panel come from memory meanwhile: they lie anywhere in a table that is larger than the caches.
+  void gather(const int64_t* ids, int64_t count, int64_t following, float* panel) const {
+    const int64_t stride = padded_inputs(inputs_);  // a multiple of eight, as `transpose` takes it
+    float *rows = scratch<float>(2 * kPanel * stride), *columns = rows + kPanel * stride;
+    if (count < kPanel) std::fill_n(rows + count * stride, (kPanel - count) * stride, 0.0f);
+    for (int64_t place = 0; place < count; ++place) {
+      if (place < following) fetch(ids[kPanel + place]);
+      float* to = rows + place * stride;
+      if (weights_.type == ElementType::kFloat)
+        std::copy_n((const float*)weights_.data + ids[place] * inputs_, inputs_, to);
+      else
+        kernels().widen((const Half*)weights_.data + ids[place] * inputs_, inputs_, to);
+      std::fill_n(to + inputs_, stride - inputs_, 0.0f);
+    }
+    if (stride == inputs_) columns = panel;
+    kernels().transpose(rows, stride, kPanel, stride, columns);
+    if (stride != inputs_) std::copy_n(columns, inputs_ * kPanel, panel);
+  }
+
+  void fetch(int64_t id) const {
+    constexpr int64_t kLine = 64;
+    const int64_t bytes = inputs_ * (weights_.type == ElementType::kFloat ? sizeof(float) : sizeof(Half));
+    const char* from = (const char*)weights_.data + id * bytes;
+    for (int64_t place = 0; place < bytes; place += kLine) __builtin_prefetch(from + place);
+  }
+
+  Tensor weights_;
+  const float* bias_;
+  int64_t inputs_, outputs_;
+};
+
+// Inputs: rows (..., in) float, the two outputs of FloatGatherColumns, and optionally the gain (in) and the bias (in)
+// of a norm of the rows. Attributes: norm and epsilon, as of Linear. Output: (..., n).
+class FloatPackedLinear : public Operator {
+ public:
+  FloatPackedLinear(const NodeInfo& info, size_t inputs) {
+    if (inputs > kGain) normed_ = info.constant(kGain).size();
+    norm_ = norm_of(info, kGain, normed_);
+  }
+
+  void run(const RunContext& context) const override {
+    const Tensor rows = context.input(0), panels = context.input(1), bias = context.input(2);
+    require(rows.rank() > 0 && panels.rank() == 2, "expects rows, and panels of two dimensions");
+    const int64_t inputs = rows.dims.last(), outputs = bias.size();
+    require(0 < inputs && inputs <= kMostInputs, "takes 1 to 65,536 inputs");
+    require(norm_.kind == NormKind::kNone || inputs == normed_, "expects rows as wide as their norm");
+    require(panels.dims[0] == panels_of(outputs) && panels.dims[1] == inputs * kPanel,
+            "expects panels for as many columns as its rows and biases have");
+    const FloatWeights<float> weights{panels.as<float>(), bias.as<float>(), inputs, outputs};
+    const Tensor result = context.output(0, rows.dims.with_last(outputs));
+    run_float_product<float>(context, {normed_rows(context, rows, norm_), rows.size() / inputs}, weights,
+                             {result.as<float>(), nullptr, false});
+  }
+
+ private:
+  enum { kGain = 3 };
+  int64_t normed_ = 0;
+  Norm norm_;
+};
+
 }  // namespace
 
 std::vector<OperatorKind> product_kinds() {
@@ -240,7 +344,13 @@ std::vector<OperatorKind> product_kinds() {
            {byte, sum, number, number},
            4,
            make<GatherColumns>},
-          {"PackedLinear", {number, byte, sum, number, number, number, number}, {number}, 5, make<PackedLinear>}};
+          {"PackedLinear", {number, byte, sum, number, number, number, number}, {number}, 5, make<PackedLinear>},
+          {"FloatGatherColumns",
+           {ElementType::kInt64, ElementType::kUndefined, number},
+           {number, number},
+           3,
+           make<FloatGatherColumns>},
+          {"FloatPackedLinear", {number, number, number, number, number}, {number}, 3, make<FloatPackedLinear>}};
 }
 
 }  // namespace lingon

@@ -24,7 +24,7 @@ static const std::vector<Registered>& operators() {
   static const std::vector<Registered> made = [] {
     std::vector<Registered> all;
     for (const auto& kinds : {product_kinds(), attention_kinds(), sentence_kinds(), embedding_kinds(),
-                              candidate_kinds(), beam_kinds()})
+                              candidate_kinds(), beam_kinds(), cell_kinds()})
       for (const OperatorKind& kind : kinds) all.push_back(registered(kind, nullptr));
     return all;
   }();

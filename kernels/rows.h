@@ -1,4 +1,4 @@
-// Work on single rows of activations: norms, quantisation, scaling.
+// Work on single rows of activations: norms, quantisation, scaling, recurrent cells.
 #pragma once
 
 #include "kernels.h"
@@ -37,6 +37,24 @@ void scale_and_add(float* row, int64_t columns, float scale, const float* added)
     values *= spread<WideFloats>(scale);
     if (added) values += load_up_to<WideFloats>(added + place, count);
     store_up_to(row + place, values, count);
+  });
+}
+
+// 1 / (1 + exp(-x)). The exponential is of a negative number, so that none overflows.
+LINGON_INLINE WideFloats sigmoid(WideFloats x) {
+  const WideFloats small = exp_of_negative(-larger(x, -x)), one = spread<WideFloats>(1.0f);
+  return (x < spread<WideFloats>(0) ? small : one) / (one + small);
+}
+
+void advance_cell(const float* gates, const float* past, const float* residual, int64_t columns, float* present,
+                  float* said) {
+  each_vector(gates, columns, 0, [&](WideFloats gate, int64_t place, int64_t count) {
+    const WideFloats keep = sigmoid(gate);
+    const WideFloats added = (spread<WideFloats>(1.0f) - keep) * load_up_to<WideFloats>(gates + columns + place, count);
+    const WideFloats cell = keep * load_up_to<WideFloats>(past + place, count) + added;
+    store_up_to(present + place, cell, count);
+    const WideFloats found = larger(spread<WideFloats>(0), cell);  // NaN stays
+    store_up_to(said + place, residual ? found + load_up_to<WideFloats>(residual + place, count) : found, count);
   });
 }
 

@@ -102,16 +102,20 @@ def _read(node: NodeProto) -> Iterator[str]:
 
 
 # Nodes that the operators Linear and FloatLinear compute as well: the norm of the rows of a product, a ReLU, and a
-# residual connection after it. PackedLinear and the choices of tokens compute the norm too.
+# residual connection after it, which StepCell adds too. The products of gathered columns and the choices of tokens
+# compute the norm too.
 
 NORMS = {"LayerNormalization": 1, "SimplifiedLayerNormalization": 2}
 """The attribute `norm` of a product, by the operator that it replaces."""
 
-GAIN = {"Linear": 4, "FloatLinear": 3, "PackedLinear": 5, "Choose": 4, "ChooseWithLogits": 4}
+GAIN = {"Linear": 4, "FloatLinear": 3, "PackedLinear": 5, "FloatPackedLinear": 3, "Choose": 4, "ChooseWithLogits": 4}
 """The index of the gain of a norm among the inputs of a product. Its bias is next."""
 
-RESIDUAL = {"Linear": 6, "FloatLinear": 5}
-"""The index of a residual among the inputs of a product."""
+RESIDUAL = {"Linear": 6, "FloatLinear": 5, "StepCell": 2}
+"""The index of a residual among the inputs of an operator."""
+
+LINEAR = "Linear", "FloatLinear"
+"""The products that compute a ReLU."""
 
 KEPT = "FloatLinear"
 """The product whose second output, for CUDA alone, is the norm of its rows."""
@@ -128,8 +132,9 @@ def fuse(nodes: Sequence[NodeProto], outputs: Iterable[str], *, keep_norms: bool
         if node.op_type in NORMS and not (keep_norms and graph.keep_norm(node)):
             graph.fuse_norm(node)
     for node in nodes:
-        if _is_linear(node):
+        if node.domain == KERNELS and node.op_type in LINEAR:
             graph.fuse_relu(node)
+        if node.domain == KERNELS and node.op_type in RESIDUAL:
             graph.fuse_residual(node)
     return graph.kept
 
@@ -186,7 +191,7 @@ class _Nodes(Nodes):
             self._replace_output(linear, reader)
 
     def fuse_residual(self, linear: NodeProto) -> None:
-        """Let a product add what the node that alone reads it adds, if that is known before the product."""
+        """Let an operator add what the node that alone reads it adds, if that is known before the operator."""
         reader = self.only_reader(linear)
         if reader is None or reader.op_type != "Add":
             return
@@ -205,10 +210,6 @@ class _Nodes(Nodes):
 
 def _is_native_product(node: NodeProto) -> bool:
     return node.op_type in GAIN and node.domain == KERNELS
-
-
-def _is_linear(node: NodeProto) -> bool:
-    return node.op_type in RESIDUAL and node.domain == KERNELS
 
 
 def _set_input(node: NodeProto, position: int, name: str) -> None:

@@ -52,7 +52,7 @@ from lingon.serving.runtime.runner import NARROWEST
 from lingon.text import EOS
 from lingon.training.model_settings import TransformerSettings
 from lingon.training.models.attention import CrossAttention, SelfAttention
-from lingon.training.models.layers import Embedding
+from lingon.training.models.layers import SSRU, Embedding
 
 # Matrix products by our own operators: of 8-bit integers, with a scale for every row, or of floats.
 
@@ -74,6 +74,21 @@ class NativeFloatMatMul(FloatMatMul):
         inputs = rows, self.graph.table(shared or f"{name}.weight", weight), self.graph.weight(f"{name}.bias", bias)
         found = self.graph.op("FloatLinear", *inputs, domain=KERNELS, named=named or None, **WITHOUT)
         return self.graph.describe(found, len(weight))
+
+    def gather_pieces(self, name: str, weight: np.ndarray, bias: np.ndarray, pieces: str, *, shared: str) -> list[str]:
+        """See MatMul: panels of these outputs, and their biases. A Gemm would pack their rows at every step."""
+        stored = self.graph.table(shared or f"{name}.weight", weight), self.graph.weight(f"{name}.bias", bias)
+        outputs = [f"{name}.pieces.{part}" for part in ("panels", "bias")]
+        return self.graph.ops("FloatGatherColumns", pieces, *stored, outputs=outputs, domain=KERNELS)
+
+    def piece_tensors(self, size: int) -> list[tuple[np.dtype[Any], list[int | str]]]:
+        """See MatMul."""
+        number = np.dtype(np.float32)
+        return [(number, ["panels", size * PANEL]), (number, ["union"])]
+
+    def linear_of_pieces(self, name: str, rows: str, chosen: list[str], *, named: str = "") -> str:
+        """See MatMul."""
+        return _packed_product(self.graph, "FloatPackedLinear", rows, chosen, named)
 
 
 @dataclass(frozen=True, slots=True)
@@ -112,8 +127,7 @@ class NativeInt8MatMul:
 
     def linear_of_pieces(self, name: str, rows: str, chosen: list[str], *, named: str = "") -> str:
         """See MatMul."""
-        inputs, without = (rows, *chosen), {"norm": 0, "epsilon": 0.0}
-        return self.graph.op("PackedLinear", *inputs, domain=KERNELS, named=named or None, **without)
+        return _packed_product(self.graph, "PackedLinear", rows, chosen, named)
 
     def _stored(self, name: str, weight: np.ndarray, bias: np.ndarray) -> tuple[str, str, str]:
         columns, scale = quantise_columns(weight)
@@ -122,6 +136,11 @@ class NativeInt8MatMul:
             self.graph.initializer(f"{name}.scale", scale),
             self.graph.weight(f"{name}.bias", bias),
         )
+
+
+def _packed_product(graph: GraphBuilder, kind: str, rows: str, chosen: list[str], named: str) -> str:
+    """Return the product of rows with gathered columns, which lie as the operator `kind` reads them."""
+    return graph.op(kind, rows, *chosen, domain=KERNELS, named=named or None, norm=0, epsilon=0.0)
 
 
 def native_products(name: str, weights: WeightFiles, *, quantised: bool) -> tuple[GraphBuilder, MatMul]:
@@ -303,6 +322,11 @@ class NativeTransformerGraphs(TransformerGraphs):
                 blocks, positions, table, "StepAttention" if self.quantised else "StepAttention32"
             )
         return super()._step_attention(blocks, positions, declared)
+
+    def _step_cell(self, blocks: Blocks, module: SSRU, name: str, rows: str, past: str, present: str) -> str:
+        gates = blocks.linear(module.gates, f"{name}.gates", rows)
+        outputs = [blocks.graph.new_name("StepCell"), present]
+        return blocks.graph.ops("StepCell", gates, past, outputs=outputs, domain=KERNELS)[0]
 
     def _crossing(self, blocks: Blocks, key: str, lengths: str, batch: str, *, single: bool) -> Crossing:
         if not has_native_heads(blocks.settings):

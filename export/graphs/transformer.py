@@ -321,12 +321,16 @@ class TransformerGraphs:
         if isinstance(module, SSRU):
             cell, shape = f"cell.{number}", ("rows", self.model.settings.dim)
             present = blocks.graph.declare_output(names.present_name(cell), self.dtype, shape)
-            return step_cell(blocks, module, name, read, declared[cell], present)
+            return self._step_cell(blocks, module, name, read, declared[cell], present)
         assert attention is not None
         past, presents = self._past(blocks.graph, declared, number)
         packed = blocks.packed(module, name, read)
         mixed = attention.attend(module, name, packed, past, presents)
         return blocks.linear(module.output, f"{name}.output", mixed)
+
+    def _step_cell(self, blocks: Blocks, module: SSRU, name: str, rows: str, past: str, present: str) -> str:
+        """See step_cell."""
+        return step_cell(blocks, module, name, rows, past, present)
 
     def _step_attention(self, blocks: Blocks, positions: str, declared: Mapping[str, str]) -> StepAttention | None:
         """Return what writes self-attention into a step, or None if the layers have cells."""

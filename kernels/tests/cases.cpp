@@ -160,6 +160,25 @@ Case packed_linear(Random& random) {
   return made;
 }
 
+Case float_gather_columns(Random& random) {
+  const int64_t inputs = size(random, 40), outputs = size(random, 70), count = random.between(0, 50);
+  Case made{"FloatGatherColumns", {{}, {}, {}, 1, 3}, {}};
+  made.info.inputs = {int64s({count}, [&] { return random.between(0, outputs - 1); }),
+                      numbers(random, {outputs, inputs}, random.chance(50)), floats(random, {outputs})};
+  return made;
+}
+
+Case float_packed_linear(Random& random) {
+  const int64_t inputs = size(random, 70), outputs = random.between(0, 70), rows = size(random, 20);
+  const int64_t norm = random.between(0, 2);
+  Case made{"FloatPackedLinear", {{{"epsilon", 1e-5f}}, {{"norm", norm}}, {}, 3, 5}, {}};
+  made.info.inputs = {floats(random, {rows, inputs}), floats(random, {(outputs + 15) / 16, inputs * 16}),
+                      floats(random, {outputs})};
+  if (norm > 0) made.info.inputs.push_back(floats(random, {inputs}));
+  if (norm == 1) made.info.inputs.push_back(floats(random, {inputs}));
+  return made;
+}
+
 Case attention(const char* op, int64_t heads) { return {op, {{{"scale", 0.25f}}, {{"heads", heads}}, {}, 0, 0}, {}}; }
 
 Case step_attention_of(Random& random, bool narrow) {
@@ -297,12 +316,24 @@ Case beam_step(Random& random) {
   return made;
 }
 
+Case step_cell(Random& random) {
+  const int64_t rows = size(random, 20), dim = size(random, 70);
+  Case made{"StepCell", {{}, {}, {}, 0, 0}, {}};
+  made.info.inputs = {floats(random, {rows, 2 * dim}), floats(random, {rows, dim})};
+  if (random.chance(50)) made.info.inputs.push_back(floats(random, {rows, dim}));
+  if (random.chance(50)) made.in_place[1] = 1;
+  return made;
+}
+
 const std::map<std::string, Case (*)(Random&)> kDraw = {{"Embed", embed},
+                                                        {"StepCell", step_cell},
                                                         {"BeamStep", beam_step},
                                                         {"Linear", linear},
                                                         {"FloatLinear", float_linear},
                                                         {"GatherColumns", gather_columns},
                                                         {"PackedLinear", packed_linear},
+                                                        {"FloatGatherColumns", float_gather_columns},
+                                                        {"FloatPackedLinear", float_packed_linear},
                                                         {"StepAttention", step_attention},
                                                         {"StepAttention32", step_attention_32},
                                                         {"CrossAttention", cross_attention},

@@ -66,13 +66,14 @@ class MemoryLimits:
 
 
 def encoder_batches(lengths: Sequence[int], max_tokens: int) -> list[list[int]]:
-    """Return the indices of sources in batches of similar length.
+    """Return the indices of sources in batches of similar length, the longest first.
 
-    Each batch has at most max_tokens of padded source, or is a single source.
+    Each batch has at most max_tokens of padded source, or is a single source. Shorter sources can join the running
+    batch that a longer one opens, not the reverse: a batch for each width takes as many steps more.
     """
     batches: list[list[int]] = []
-    for index in sorted(range(len(lengths)), key=lengths.__getitem__):
-        if batches and (len(batches[-1]) + 1) * lengths[index] <= max_tokens:
+    for index in sorted(range(len(lengths)), key=lengths.__getitem__, reverse=True):
+        if batches and (len(batches[-1]) + 1) * lengths[batches[-1][0]] <= max_tokens:
             batches[-1].append(index)
         else:
             batches.append([index])

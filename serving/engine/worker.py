@@ -298,7 +298,7 @@ class Worker:
     def _take(self, waiting: deque[list[Job]], graph: str, *, short: bool) -> list[Job]:
         """Remove the first batch, or the part of it that makes a short run."""
         batch = waiting.popleft()
-        most = max(int(SHORT_RUN * self._speed.get(graph, 0.0)) // batch[-1].width, 1)  # the last one is longest
+        most = max(int(SHORT_RUN * self._speed.get(graph, 0.0)) // batch[0].width, 1)  # the first one is longest
         if short and len(batch) > most:
             waiting.appendleft(batch[most:])
             batch = batch[:most]

@@ -1,4 +1,4 @@
-"""Products: Linear, FloatLinear, GatherColumns and PackedLinear, beside what NumPy computes."""
+"""Products: Linear and FloatLinear, and those of gathered columns, beside what NumPy computes."""
 
 from __future__ import annotations
 
@@ -211,8 +211,47 @@ def test_a_product_of_gathered_columns_is_that_of_all_columns_at_these_places(
     assert same_bits(found, every[:, ids])
 
 
+@given(
+    seed=st.integers(0, 1 << 32),
+    inputs=st.integers(1, 40),
+    outputs=st.integers(1, 60),
+    norm=NORMS,
+    dtype=st.sampled_from([np.float32, np.float16]),
+    data=st.data(),
+)
+def test_a_product_of_gathered_columns_of_floats_is_that_of_all_columns_at_these_places(
+    seed: int, inputs: int, outputs: int, norm: int, dtype: type[np.floating], data: st.DataObject
+) -> None:
+    draw = np.random.default_rng(seed)
+    weights = draw.normal(size=(outputs, inputs)).astype(dtype), rows_of(draw, 1, outputs)[0]
+    rows, normed = rows_of(draw, 3, inputs), norm_of(draw, inputs)[: norm and 3 - norm]
+    ids = np.array(data.draw(st.lists(st.integers(0, outputs - 1), max_size=40)), np.int64)
+    panels, bias = run("FloatGatherColumns", ids, *weights)
+    every = run("FloatLinear", rows, *weights, *normed, norm=norm, epsilon=1e-5, relu=0)[0]
+    assert panels.shape == (-(-len(ids) // PANEL), inputs * PANEL)
+    found = run("FloatPackedLinear", rows, panels, bias, *normed, norm=norm, epsilon=1e-5)[0]
+    assert same_bits(found, every[:, ids])
+
+
+@pytest.mark.parametrize("columns", [1, 60, 5000])
+def test_a_product_of_gathered_columns_of_floats_has_its_bits_alone_and_with_any_number_of_threads(
+    columns: int,
+) -> None:
+    draw = np.random.default_rng(7)
+    weights, rows = [draw.normal(size=(6000, 64)).astype(np.float32), rows_of(draw, 1, 6000)[0]], rows_of(draw, 9, 64)
+    ids = draw.integers(0, 6000, columns)
+    one, two = (run("FloatGatherColumns", ids, *weights, threads=threads) for threads in (1, 2))
+    assert all(map(same_bits, one, two))
+    attributes = {"norm": 0, "epsilon": 0.0}
+    together = run("FloatPackedLinear", rows, *two, threads=2, **attributes)[0]
+    for place, row in enumerate(rows):
+        assert same_bits(run("FloatPackedLinear", row[None], *one, **attributes)[0], together[place : place + 1])
+
+
 def test_gathered_columns_are_the_same_on_every_run() -> None:
     draw = np.random.default_rng(5)
     given = [np.array([3, 0, 3]), *weights_of(draw, 5, 9)]
-    first, second = run("GatherColumns", *given), run("GatherColumns", *given)
-    assert [each.tobytes() for each in first] == [each.tobytes() for each in second], "also what fills up the panel"
+    of_floats = [given[0], draw.normal(size=(9, 5)).astype(np.float32), rows_of(draw, 1, 9)[0]]
+    for op, inputs in (("GatherColumns", given), ("FloatGatherColumns", of_floats)):
+        first, second = run(op, *inputs), run(op, *inputs)
+        assert [each.tobytes() for each in first] == [each.tobytes() for each in second], "also what fills up the panel"

@@ -81,6 +81,23 @@ PIECES = [
     ("PackedLinear", [floats(2, 8), *GATHERED[:3], floats(4)], SIZES),
     ("PackedLinear", [floats(2, 8), *GATHERED, floats(9), floats(9)], "rows as wide as their norm"),
     ("PackedLinear", [floats(2, 8), *GATHERED, floats(8), floats(9)], SIZES),
+    ("FloatGatherColumns", [ints(3), floats(3, 8), floats(3)], "a piece that the vocabulary does not have"),
+    ("FloatGatherColumns", [ints(0, -1), halves(3, 8), floats(3)], "a piece that the vocabulary does not have"),
+    ("FloatGatherColumns", [ints(0), floats(3, 8), floats(2)], SIZES),
+    ("FloatGatherColumns", [ints(0), bytes_of(3, 8), floats(3)], "weights of floats"),
+    ("FloatGatherColumns", [ints(0), floats(8), floats(3)], "weights of two dimensions"),
+    ("FloatGatherColumns", [ints(0), floats(3, 0), floats(3)], "1 to 65,536 inputs"),
+    ("FloatPackedLinear", [floats(2, 0), floats(1, 0), floats(3)], "1 to 65,536 inputs"),
+    ("FloatPackedLinear", [floats(2, 9), floats(1, 8 * 16), floats(3)], "panels for as many columns"),
+    ("FloatPackedLinear", [floats(2, 8), floats(2, 8 * 16), floats(3)], "panels for as many columns"),
+    ("FloatPackedLinear", [floats(2, 8), floats(1, 8 * 16), floats(3), floats(9), floats(9)], "wide as their norm"),
+    ("FloatPackedLinear", [floats(2, 8), floats(1, 8 * 16), floats(3), floats(8), floats(9)], SIZES),
+]
+CELLS = [
+    ([floats(2, 8), floats(3, 4)], "a gate and a value for each element"),
+    ([floats(2, 9), floats(2, 4)], "a gate and a value for each element"),
+    ([floats(16), floats(2, 4)], "gates and cells of two dimensions"),
+    ([floats(2, 8), floats(2, 4), floats(2, 5)], "a residual of the shape of its cells"),
 ]
 HEADS = "heads of a multiple of 8 dimensions"
 
@@ -199,8 +216,14 @@ def test_a_mean_of_heads_that_are_not_there_is_refused(heads: np.ndarray, messag
 
 @pytest.mark.parametrize(("op", "given", "message"), PIECES)
 def test_a_piece_or_a_panel_that_is_not_there_is_refused(op: str, given: Arrays, message: str) -> None:
-    attributes = {"norm": len(given) > 5, "epsilon": 0.0} if op == "PackedLinear" else {}
+    products = {"PackedLinear": 4, "FloatPackedLinear": 3}  # with the number of inputs before those of a norm
+    attributes = {"norm": len(given) > products[op] + 1, "epsilon": 0.0} if op in products else {}
     assert message in refusal(op, *given, **attributes)
+
+
+@pytest.mark.parametrize(("given", "message"), CELLS)
+def test_cells_without_their_gates_are_refused(given: Arrays, message: str) -> None:
+    assert message in refusal("StepCell", *given)
 
 
 @pytest.mark.parametrize(("op", "given", "heads", "message"), ATTENTION)

@@ -25,6 +25,9 @@ OUTPUTS = {
     "FloatLinear": ["float32"],
     "GatherColumns": ["int8", "int32", "float32", "float32"],
     "PackedLinear": ["float32"],
+    "FloatGatherColumns": ["float32", "float32"],
+    "FloatPackedLinear": ["float32"],
+    "StepCell": ["float32", "float32"],
     "StepAttention": ["float32", "float16", "float16"],
     "StepAttention32": ["float32", "float32", "float32"],
     "CrossAttention": ["float32"],
@@ -46,6 +49,8 @@ CONSTANT: dict[str, Container[int]] = {
     "FloatLinear": range(1, 5),
     "GatherColumns": range(1, 4),
     "PackedLinear": range(5, 7),
+    "FloatGatherColumns": range(1, 3),
+    "FloatPackedLinear": range(3, 5),
     "Embed": (1, 3),
     "CrossAttention": (4,),
 }
@@ -288,6 +293,7 @@ def outputs() -> Iterator[np.ndarray]:
 
         yield from products(draw, floats(7, 77))
         yield from products(draw, floats(37, 128))
+        yield from run("StepCell", floats(3, 154), floats(3, 77), floats(3, 77))
         lengths, positions = np.array([5, 11, 1]), np.array([0, 12, 7])
         caches = halves(floats(3, 2, 13, 24), floats(3, 2, 13, 24))
         yield from run("StepAttention", floats(3, 144), *caches, positions, heads=2, scale=0.2)
@@ -316,7 +322,7 @@ def halves(*values: np.ndarray) -> list[np.ndarray]:
 
 
 def products(draw: np.random.Generator, rows: np.ndarray) -> Iterator[np.ndarray]:
-    """Yield the results of Linear and FloatLinear, with every norm, and of PackedLinear."""
+    """Yield the results of Linear and FloatLinear, with every norm, and of their gathered columns."""
     inputs, outputs = rows.shape[1], 93
     columns = draw.integers(-63, 64, (inputs, outputs)).astype(np.int8)
     weights = columns, draw.random(outputs, np.float32), draw.random(outputs, np.float32)
@@ -330,3 +336,6 @@ def products(draw: np.random.Generator, rows: np.ndarray) -> Iterator[np.ndarray
             yield from run("FloatLinear", *given, norm=kind, epsilon=1e-6, relu=kind % 2)
     chosen = run("GatherColumns", draw.integers(0, outputs, 21), *weights)
     yield from run("PackedLinear", rows, *chosen, *norm, norm=1, epsilon=1e-6)
+    of_floats = draw.normal(size=(outputs, inputs)).astype(np.float32), weights[2]
+    chosen = run("FloatGatherColumns", draw.integers(0, outputs, 21), *of_floats)
+    yield from run("FloatPackedLinear", rows, *chosen, *norm, norm=1, epsilon=1e-6)

@@ -74,6 +74,15 @@ def test_norms_and_residuals_of_a_step_are_part_of_its_products(quantised: bool,
     assert found["Candidates"] == 1
 
 
+@pytest.mark.parametrize("quantised", [True, False])
+@pytest.mark.parametrize("norm", ["pre", "post"])
+def test_a_recurrent_cell_of_a_step_is_one_node_with_its_residual(quantised: bool, norm: str) -> None:
+    model = random_model(norm=norm, decoder_cell="ssru")
+    found = kinds_of(NativeTransformerGraphs(model, np.float32, WeightFiles(), quantised=quantised).decoder())
+    assert found["StepCell"] == model.settings.decoder_layers
+    assert not found.keys() & {"Split", "Sigmoid", "Sub", "Mul", "Relu", "Add"}
+
+
 def test_native_graphs_of_floats_read_the_weights_of_other_graphs_of_floats() -> None:
     model, weights = random_model(), WeightFiles()
     reads = build(model, "fp32", weights, [], shortlist=True).reads
@@ -83,12 +92,14 @@ def test_native_graphs_of_floats_read_the_weights_of_other_graphs_of_floats() ->
 
 
 @pytest.mark.parametrize("size", [60, 64])
-def test_the_declared_rows_of_the_output_layer_are_those_that_are_gathered(size: int) -> None:
-    model = random_model(dim=size, heads=2, head_dim=32)
-    graphs = NativeTransformerGraphs(model, np.float32, WeightFiles())
+@pytest.mark.parametrize("kind", ["GatherColumns", "FloatGatherColumns"])
+def test_the_declared_rows_of_the_output_layer_are_those_that_are_gathered(size: int, kind: str) -> None:
+    model, quantised = random_model(dim=size, heads=2, head_dim=32), kind == "GatherColumns"
+    graphs = NativeTransformerGraphs(model, np.float32, WeightFiles(), quantised=quantised)
     written = onnx.load_model_from_string(graphs.output_rows())
-    assert {node.domain for node in written.graph.node if node.op_type == "GatherColumns"} == {KERNELS}
+    assert {node.domain for node in written.graph.node if node.op_type == kind} == {KERNELS}
+    assert "Gemm" not in kinds_of(graphs.decoder_shortlist())
     read = {each.name: each for each in onnx.load_model_from_string(graphs.decoder_shortlist()).graph.input}
     panels = read["output.0"].type.tensor_type.shape.dim[1].dim_value
-    assert panels == -(-size // 8) * 8 * 16
+    assert panels == (-(-size // 8) * 8 if quantised else size) * 16
     assert {each.name for each in written.graph.input} == {names.PIECE_IDS}

@@ -27,6 +27,8 @@ def test_encoder_batches_contain_every_source_once_within_the_budget(lengths: li
     assert sorted(place for batch in batches for place in batch) == list(range(len(lengths)))
     for batch in batches:
         assert len(batch) == 1 or len(batch) * max(lengths[place] for place in batch) <= budget
+    encoded = [lengths[place] for batch in batches for place in batch]
+    assert encoded == sorted(lengths, reverse=True), "the longest opens the running batch that the others join"
 
 
 def admit_in_turn(running: list[int], waiting: list[int], most_rows: int = 1000) -> list[int]:

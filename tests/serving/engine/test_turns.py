@@ -110,6 +110,13 @@ def most_rows(*, any_width: bool, width: int, later: int) -> int:
     return max(rows for graph, rows in runner.runs if graph == "decoder")
 
 
+def test_sentences_that_start_together_share_the_batch_of_the_longest() -> None:
+    runner = NotingRunner()
+    runner.any_width = True
+    found = turns(runner, [translation(width) for width in (NARROWEST, 4 * NARROWEST, 2 * NARROWEST)])
+    assert next(rows for runs in found for graph, rows in runs if graph == "decoder") == 3
+
+
 def test_a_sentence_joins_a_wider_batch_if_the_width_changes_no_results() -> None:
     assert most_rows(any_width=True, width=2 * NARROWEST, later=NARROWEST) == 4
     assert most_rows(any_width=False, width=2 * NARROWEST, later=NARROWEST) == 3
