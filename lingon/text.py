@@ -52,8 +52,11 @@ def normalise(text: str) -> str:
 
 def common_length(one: Sequence[object], other: Sequence[object]) -> int:
     """Return the number of characters with which both texts begin, or of tokens."""
+    shorter = min(len(one), len(other))
+    if one[:shorter] == other[:shorter]:  # the usual case, without a loop
+        return shorter
     pairs = enumerate(zip(one, other, strict=False))
-    return next((at for at, (left, right) in pairs if left != right), min(len(one), len(other)))
+    return next((at for at, (left, right) in pairs if left != right), shorter)
 
 
 def is_invisible(character: str) -> bool:
@@ -122,7 +125,8 @@ class Tokenizer:
         """source, target: serialised models. Without target, source is used for both languages."""
         self.languages = LanguageTokens()  # with which sources are encoded
         self.source_end = source_end
-        self._token_texts: dict[int, str] = {}  # at most one entry for each piece of the vocabulary
+        # At most one entry each for each piece of the vocabulary.
+        self._token_texts, self._piece_texts = dict[int, str](), dict[int, str]()
         self._models = (source,) if target is None else (source, target)
         self.source = _load(source, (self.JOINT if target is None else self.SEPARATE)[0])
         self.target = self.source if target is None else _load(target, self.SEPARATE[1])
@@ -183,7 +187,16 @@ class Tokenizer:
         return frozenset(token for token in range(self.source_vocab) if token == UNK or self.source.is_byte(token))
 
     def piece_text(self, token: int) -> str:
-        """Return the text of a target token, with a space before a word, empty for bytes and special ids."""
+        """Return the text of a target token, with a space before a word, empty for bytes and special ids.
+
+        It is kept, because live translation asks for it at every token of every draft.
+        """
+        text = self._piece_texts.get(token)
+        if text is None:
+            text = self._piece_texts[token] = self._spelled(token)
+        return text
+
+    def _spelled(self, token: int) -> str:
         if token <= UNK or self.target.is_byte(token):
             return ""
         return str(self.target.id_to_piece(token)).replace("\u2581", " ").replace(WORD_END, " ")

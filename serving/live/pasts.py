@@ -23,7 +23,7 @@ class Pasts:
     def __init__(self, most_bytes: int) -> None:
         """most_bytes: of all states; 0 keeps none."""
         self.most_bytes = most_bytes
-        self._of_speakers: OrderedDict[Hashable, SavedPast] = OrderedDict()
+        self._of_speakers: OrderedDict[Hashable, tuple[SavedPast, int]] = OrderedDict()  # with their bytes
         self.size = 0
 
     def __len__(self) -> int:
@@ -32,22 +32,23 @@ class Pasts:
     def keep(self, speaker: Hashable, past: SavedPast | None) -> None:
         """Replace the states of a speaker; None, and states above the bound alone, leave it without any."""
         self.drop(speaker)
-        if past is None or past.nbytes > self.most_bytes:
+        if past is None or (size := past.nbytes) > self.most_bytes:
             return
-        self._of_speakers[speaker] = past
-        self.size += past.nbytes
+        self._of_speakers[speaker] = past, size
+        self.size += size
         while self.size > self.most_bytes:
             self.drop(next(iter(self._of_speakers)))
 
     def of(self, speaker: Hashable) -> SavedPast | None:
         """Return the states of a speaker, or None if it has none."""
-        past = self._of_speakers.get(speaker)
-        if past is not None:
-            self._of_speakers.move_to_end(speaker)
-        return past
+        kept = self._of_speakers.get(speaker)
+        if kept is None:
+            return None
+        self._of_speakers.move_to_end(speaker)
+        return kept[0]
 
     def drop(self, speaker: Hashable) -> None:
         """Forget the states of a speaker, which may have none."""
-        past = self._of_speakers.pop(speaker, None)
-        if past is not None:
-            self.size -= past.nbytes
+        kept = self._of_speakers.pop(speaker, None)
+        if kept is not None:
+            self.size -= kept[1]

@@ -53,12 +53,13 @@ class LiveSource:
 
     first: number of the first of them, from 0 since the start
     late: words that came for sentences that were taken before, since `take_late`
+    version: number of changes, so that a caller need not compare words
     is_paused: whether nothing came since the last pause
     """
 
     def __init__(self, language: str, most_words: int) -> None:
         """language: of the words, BCP-47; most_words: of a sentence, which is ended after so many."""
-        self.first = self.late = 0
+        self.first = self.late = self.version = 0
         self.is_paused = False
         self._language, self._separator, self._most_words = language, word_separator(language), most_words
         self._words: list[str] = []  # normalised
@@ -86,6 +87,7 @@ class LiveSource:
             _check(word, index)
         skipped = max(self.first - begin, 0)
         self.late += min(skipped, len(given))
+        self.version += 1
         kept = max(begin - self.first, 0)
         self._words[kept:] = map(normalise, given[skipped:])
         self._pause, self.is_paused = min(self._pause, max(begin, self.first)), False
@@ -93,6 +95,7 @@ class LiveSource:
     def pause(self) -> None:
         """End the sentence of the last word."""
         self._pause, self.is_paused = self.count, True
+        self.version += 1
 
     def take_late(self) -> int:
         """Return the number of late words since the last call."""
@@ -125,6 +128,7 @@ class LiveSource:
         del self._words[: len(sentence.ends)]
         self.first = sentence.end
         self._pause = max(self._pause, self.first)
+        self.version += 1
 
     def _text(self, words: int) -> tuple[str, list[int]]:
         """Return the text of the first words, and for each the number of characters up to its end."""

@@ -16,6 +16,7 @@ from lingon.errors import Draining, EngineFault, InvalidRequest, ModelUnloaded, 
 from lingon.serving.live.listening import Arrival, Listener, LiveLimits, Messages
 from lingon.serving.live.pasts import Pasts
 from lingon.serving.live.policies import DEFAULT_LAGS, Draft, LengthRatio, policy_of
+from lingon.serving.live.rounds import Rounds
 from lingon.serving.live.sources import LiveSource, Sentence, word_separator
 from lingon.serving.live.translating import PASSING, OpenTranslation, Request
 from lingon.serving.translation.engine_client import RETRY_SECONDS
@@ -70,10 +71,12 @@ class Speaker:
         limits: LiveLimits | None = None,
         observer: Observer | None = None,
         pasts: Pasts | None = None,
+        rounds: Rounds | None = None,
     ) -> None:
         """caller: the key of fair queuing; deadline: on the clock of `time.monotonic`; stores: of the caller.
 
         pasts: the decoder's states of all speakers; None keeps those of this one
+        rounds: of all speakers; None waits for no other one
 
         Raises InvalidRequest and Unsupported for what is wrong in `start`.
         """
@@ -84,6 +87,7 @@ class Speaker:
             caller, deadline, _terms(start, self._number), stores, Pasts(OWN_BYTES) if pasts is None else pasts
         )
         self._open_model, self._limits, self._observer = open_model, limits or LiveLimits(), observer or NullObserver()
+        self._rounds = rounds or Rounds(0)
         self._ratio = LengthRatio()
         self._usage = pb.Usage()
         self._listener: Listener | None = None
@@ -172,14 +176,17 @@ class Speaker:
                 raise
 
     async def _updates(self, listener: Listener, translation: OpenTranslation) -> AsyncGenerator[pb.LiveUpdate, None]:
-        source, seen = listener.source, Sentence(-1, "", (), is_complete=False)
+        source, seen, version = listener.source, Sentence(-1, "", (), is_complete=False), -1
         while True:
-            sentence = source.sentence(translation.reads)
+            if version == source.version:
+                while version == source.version:
+                    await listener.wait()
+                await self._rounds.begin()
+            version, sentence = source.version, source.sentence(translation.reads)
             if sentence.is_complete:
                 yield await self._completed(listener, translation, sentence)
                 return
             if sentence == seen or not sentence.ends:
-                await listener.wait()
                 continue
             arrival = listener.take()
             try:
@@ -187,6 +194,7 @@ class Speaker:
             except PASSING as error:
                 self._failure = str(error)
                 listener.put_back(arrival)
+                version = -1
                 await asyncio.sleep(RETRY_SECONDS)
                 continue
             except EngineFault as error:

@@ -12,12 +12,13 @@ from lingon.serving.auth.callers import caller_of
 from lingon.serving.auth.charges import charge
 from lingon.serving.live.listening import LiveLimits
 from lingon.serving.live.pasts import Pasts
+from lingon.serving.live.rounds import Rounds
 from lingon.serving.live.speaker import OpenModel, Speaker
 from lingon.serving.models.catalog import Catalog
 from lingon.serving.models.inflight import AdmissionGate, was_unloaded
 from lingon.serving.models.pool import ModelPool
 from lingon.serving.models.registry import ServedModel
-from lingon.serving.observability.metrics import Metrics
+from lingon.serving.observability.metrics import LIVE_UPDATES, Metrics
 from lingon.serving.observability.tracing import current
 from lingon.serving.rpc.calls import Context, deadline_of
 from lingon.serving.translation.terms import CallerStores
@@ -35,15 +36,18 @@ class SpeakerMetrics:
 
     def __init__(self, metrics: Metrics) -> None:
         self._metrics = metrics
+        self._updates = {kind: metrics.live_updates.labels(kind) for kind in LIVE_UPDATES}
 
     def updated(self, kind: str, seconds: float | None, replaced: int) -> None:
-        self._metrics.live_updates.labels(kind).inc()
-        self._metrics.live_replaced.inc(replaced)
+        self._updates[kind].inc()
+        if replaced:
+            self._metrics.live_replaced.inc(replaced)
         if seconds is not None:
             self._metrics.live_lag.observe(seconds)
 
     def agreed(self, words: int) -> None:
-        self._metrics.live_agreed_words.inc(words)
+        if words:
+            self._metrics.live_agreed_words.inc(words)
 
 
 class LiveCalls:
@@ -64,7 +68,7 @@ class LiveCalls:
         limits: of each speaker; most_of_caller: speakers of one caller at once
         past_bytes: bound of the decoder's states that are kept for all speakers
         """
-        self._pasts = Pasts(past_bytes)
+        self._pasts, self._rounds = Pasts(past_bytes), Rounds()
         metrics.live_past_bytes.set_function(lambda: self._pasts.size)
         self._gate, self._catalog, self._pool = gate, catalog, pool
         self._limits, self._most_of_caller = limits, most_of_caller
@@ -91,8 +95,9 @@ class LiveCalls:
                     limits=self._limits,
                     observer=self._observer,
                     pasts=self._pasts,
+                    rounds=self._rounds,
                 )
-                with self._gate.on_close(speaker.drain):
+                with self._rounds.speaking(), self._gate.on_close(speaker.drain):
                     async with aclosing(speaker.talk(_charged(requests))) as replies:
                         async for reply in replies:
                             yield reply

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from contextlib import ExitStack, aclosing, asynccontextmanager
 from typing import Any
 
 import pytest
@@ -15,7 +15,10 @@ from lingon.bundle.store import find_model, open_bundle
 from lingon.errors import InvalidRequest, Unsupported
 from lingon.serving.in_process import LIMITS
 from lingon.serving.live.pasts import Pasts
+from lingon.serving.live.rounds import Rounds
+from lingon.serving.live.sources import LiveSource
 from lingon.serving.live.speaker import Observer, Speaker
+from lingon.serving.live.translating import OpenTranslation, Request
 from lingon.serving.models.loading import LoadOptions, load_translator
 from lingon.serving.translation.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
@@ -54,6 +57,7 @@ async def talk(
     yields: int = 0,
     paced: bool = False,
     pasts: Pasts | None = None,
+    rounds: Rounds | None = None,
     observer: Observer | None = None,
     **fields: Any,
 ) -> list[pb.TranslateLiveResponse]:
@@ -85,7 +89,7 @@ async def talk(
                 elif paced and message.HasField("pause"):
                     await answered.wait_for(lambda: replies[-1].update.is_complete)
 
-    speaker = Speaker(pb.LiveStart(**fields), open_model, pasts=pasts, observer=observer)
+    speaker = Speaker(pb.LiveStart(**fields), open_model, pasts=pasts, rounds=rounds, observer=observer)
     async with aclosing(speaker.talk(sent())) as found:
         async for reply in found:
             async with answered:
@@ -171,6 +175,47 @@ async def test_states_are_forgotten_at_the_end_of_a_sentence(translator: Transla
     messages = [*(words(at, text) for at, text in enumerate(["the", "fox", "jumps", "over", "a", "dog"])), END]
     await talk(translator, messages, paced=True, pasts=pasts)
     assert (len(pasts), pasts.size) == (0, 0)
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+async def test_speakers_of_the_same_rounds_get_what_each_gets_alone(translator: Translator, policy: int):
+    texts = [
+        "The old man lives in a small house. He has a dog.",
+        "Tom has never been to Boston in winter.",
+        "Why did you not tell me that it is raining? I would have",
+        "A fox jumps.",
+    ]
+    talks = [[*(words(at, word) for at, word in enumerate(text.split())), END] for text in texts]
+    alone = [await talk(translator, messages, paced=True, policy=policy) for messages in talks]
+    rounds = Rounds()
+    with ExitStack() as stack:
+        for _ in talks:
+            stack.enter_context(rounds.speaking())
+        together = await asyncio.gather(
+            *(talk(translator, messages, paced=True, policy=policy, rounds=rounds) for messages in talks)
+        )
+    assert list(together) == alone
+
+
+async def test_only_a_sure_draft_of_all_words_is_the_translation_of_a_sentence_and_is_that_of_a_beam(
+    translator: Translator,
+):
+    taken = []
+    for text in ("Tom has never been to Boston.", "Why did you not tell me that it is raining outside?", "He ran off"):
+        source = LiveSource("en", 60)
+        source.replace(0, text.split())
+        source.pause()
+        translation = OpenTranslation(translator, Request())
+        sentence = source.sentence(translation.reads)
+        draft = await translation.draft(sentence, 1.0, looks=False)
+        agreed = translation.agree(draft, draft.word_ends[0])
+        written = translation.usage.target_tokens
+        whole = await translation.whole(sentence)
+        taken.append(translation.usage.target_tokens == written)
+        again = OpenTranslation(translator, Request(), agreed)
+        assert whole == await again.whole(sentence) or not taken[-1]
+        assert again.usage.target_tokens > 0, "without a draft it is decoded"
+    assert {*taken} == {True, False}
 
 
 class Counts:
