@@ -110,6 +110,12 @@ class LanguageTokens:
     forced: tuple[int, ...] = ()
 
 
+def _piece_text(pieces: Segmenter, token: int) -> str:
+    if token <= UNK or pieces.is_byte(token):
+        return ""
+    return str(pieces.id_to_piece(token)).replace("\u2581", " ").replace(WORD_END, " ")
+
+
 class Tokenizer:
     """One sentencepiece model for both languages, or one each. All have the special ids above.
 
@@ -125,8 +131,9 @@ class Tokenizer:
         """source, target: serialised models. Without target, source is used for both languages."""
         self.languages = LanguageTokens()  # with which sources are encoded
         self.source_end = source_end
-        # At most one entry each for each piece of the vocabulary.
-        self._token_texts, self._piece_texts = dict[int, str](), dict[int, str]()
+        self._token_texts: dict[int, str] = {}  # at most one entry for each piece of the vocabulary
+        self._source_texts: dict[int, str] = {}  # as well
+        self._target_texts: dict[int, str] = {}
         self._models = (source,) if target is None else (source, target)
         self.source = _load(source, (self.JOINT if target is None else self.SEPARATE)[0])
         self.target = self.source if target is None else _load(target, self.SEPARATE[1])
@@ -187,19 +194,16 @@ class Tokenizer:
         return frozenset(token for token in range(self.source_vocab) if token == UNK or self.source.is_byte(token))
 
     def piece_text(self, token: int) -> str:
-        """Return the text of a target token, with a space before a word, empty for bytes and special ids.
+        """Return the text of a target token, with a space before a word, empty for bytes and special ids."""
+        if token not in self._target_texts:
+            self._target_texts[token] = _piece_text(self.target, token)
+        return self._target_texts[token]
 
-        It is kept, because live translation asks for it at every token of every draft.
-        """
-        text = self._piece_texts.get(token)
-        if text is None:
-            text = self._piece_texts[token] = self._spelled(token)
-        return text
-
-    def _spelled(self, token: int) -> str:
-        if token <= UNK or self.target.is_byte(token):
-            return ""
-        return str(self.target.id_to_piece(token)).replace("\u2581", " ").replace(WORD_END, " ")
+    def source_piece_text(self, token: int) -> str:
+        """Return the text of a source token: see `piece_text`."""
+        if token not in self._source_texts:
+            self._source_texts[token] = _piece_text(self.source, token)
+        return self._source_texts[token]
 
     def for_languages(self, tokens: LanguageTokens) -> Tokenizer:
         """Return this tokenizer for a pair of languages. The two share their models."""

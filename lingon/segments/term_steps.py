@@ -85,10 +85,23 @@ class SentenceTerms:
         """What finds the terms in another text that the model reads, such as a part of the sentence."""
         return Matcher(self.terms, self.source_language)
 
+    @cached_property
+    def _own(self) -> list[WantedTerm]:
+        """The terms of the sentence."""
+        return self._wanted(self.text, self.found)
+
+    @cached_property
+    def _checks(self) -> dict[str, TermCheck]:
+        """The checks of translations for the terms of the sentence, because a repair asks for each several times."""
+        return {}
+
     def wanted(self, text: str) -> list[WantedTerm]:
         """Return the terms that are in a text, in its order."""
+        return self._own if text and text == self.text else self._wanted(text, self._finder.find(text))
+
+    def _wanted(self, text: str, places: Sequence[Found]) -> list[WantedTerm]:
         found = []
-        for begin, end, term in self.found if text and text == self.text else self._finder.find(text):
+        for begin, end, term in places:
             if not (term.target or term.forbid):
                 continue  # a source that is left to the model
             head = not any(map(str.isalnum, text[:begin]))
@@ -98,6 +111,13 @@ class SentenceTerms:
 
     def check(self, text: str, wanted: Sequence[WantedTerm]) -> TermCheck:
         """Return where a translation has the terms of its source: each at another place, the longest ones first."""
+        if wanted is not self._own:
+            return self._check(text, wanted)
+        if text not in self._checks:
+            self._checks[text] = self._check(text, wanted)
+        return self._checks[text]
+
+    def _check(self, text: str, wanted: Sequence[WantedTerm]) -> TermCheck:
         spans: list[Span | None] = [None] * len(wanted)
         taken = list[Span]()
         for number in sorted(range(len(wanted)), key=lambda number: -len(wanted[number].target)):
@@ -341,7 +361,8 @@ class _Written(NamedTuple):
 
     step: the request for it
     output: None if there is none, or if it has the replaced words beside the terms
-    scored: what the model thinks of it; None if it cannot tell
+    scored: what the model thinks of it; None if it cannot tell, or if nothing depends on it
+    is_readable: whether the model has read the terms in their places
     """
 
     placed: list[_Placed]
@@ -349,6 +370,7 @@ class _Written(NamedTuple):
     step: TranslateStep
     output: str | None
     scored: ScoredTarget | None
+    is_readable: bool
 
 
 class _Repair:
@@ -431,7 +453,7 @@ class _Repair:
             if rest is not None:
                 self._offer(_Candidate(rest, (written.step, rest), self._check(rest), dict(means)))
             if self.best.check.lacking and self._judges:
-                if written.scored is None and (yield from self._scored(draft.text, attention=False)) is None:
+                if not written.is_readable and (yield from self._scored(draft.text, attention=False)) is None:
                     return  # the model cannot read it, or it is longer than it may be
                 self._offer(_Candidate(draft.text, output, self._check(draft.text), dict(means)))
             if not self.best.check.lacking or (rest is None and not self._judges):
@@ -467,10 +489,12 @@ class _Repair:
         outputs = yield from translations(step)
         output = next((each for each in outputs if each.startswith(step.prefix)), None)
         if output is None:
-            return _Written(placed, draft, step, None, None)
-        scored = yield from self._scored(output, attention=False)
+            return _Written(placed, draft, step, None, None, is_readable=False)
+        weighed = len(placed) > 1 or any(each.forms for each in placed)
+        scored = (yield from self._scored(output, attention=False)) if weighed else None
         again = self._judges and (output != draft.text if ends else _is_there_again(text, placed, output[end:]))
-        return _Written(placed, draft, step, None if again else output, scored)
+        readable = scored is not None or not weighed
+        return _Written(placed, draft, step, None if again else output, scored, is_readable=readable)
 
     def _scored(
         self, text: str, *, attention: bool = True
@@ -483,7 +507,7 @@ class _Repair:
 
         A term that is likely after the determiner that is there keeps it.
         """
-        placed, draft, _, _, scored = written
+        placed, draft, scored = written.placed, written.draft, written.scored
         if scored is None:
             return placed
         likeliest = {
@@ -506,18 +530,46 @@ class _Repair:
         return [likeliest[place][1] if place in likeliest else each for place, each in enumerate(placed)]
 
     def _places(self, text: str, scored: ScoredTarget, settled: int) -> list[_Placed]:
-        """Return the missed terms that have a place after what is settled, in the order of their places."""
+        """Return the missed terms that have a place after what is settled, in the order of their places.
+
+        A place that several terms have goes to the one whose source it looks at most.
+        """
         if scored.attention is None:
             return []
-        check, found = self._check(text), list[_Placed]()
+        check, found, words = self._check(text), list[_Placed](), _LookingWords(text, scored)
         taken = [span for span in check.spans if span is not None]
-        for number in check.lacking:
-            each = self._wanted[number]
-            span = _place(text, scored, (each.begin, each.end), settled, taken)
-            if span is not None:
-                found.append(self._placed(number, text, span, settled, taken))
-                taken += [span, found[-1].span]
+        spans = {number: (self._wanted[number].begin, self._wanted[number].end) for number in check.lacking}
+        best = {number: words.most(words.shares(span), settled, taken)[1] for number, span in spans.items()}
+        for number in sorted(spans, key=lambda number: -best[number]):
+            place = words.place(spans[number], settled, taken)
+            if place is not None:
+                found.append(self._placed(number, text, place, settled, taken))
+            elif (at := self._gap(text, words, number, settled, taken)) is not None:
+                found.append(_Placed(number, (at, at), (at, at), " ", (), self._wanted[number].target))
+                place = at, at
+            else:
+                continue
+            taken += [place, found[-1].span]
         return sorted(found, key=lambda each: each.span)
+
+    def _gap(self, text: str, words: _LookingWords, number: int, settled: int, taken: Sequence[Span]) -> int | None:
+        """Return where a term is inserted that no word stands for: before the word for what follows in the source.
+
+        It is the end of a word with a blank after it; None if there is no such place, or if what is settled stands for
+        the term.
+        """
+        term = self._wanted[number]
+        own, share = words.most(words.shares((term.begin, term.end)), 0, ())
+        following = _WORD.search(self._request.text, term.end)
+        if following is None or (own >= 0 and share >= LEAST_SHARE and words.spans[own][0] < settled):
+            return None
+        shares = words.shares(following.span())
+        best, share = words.most(shares, settled, ())
+        if best < 1 or share < LEAST_SHARE:
+            return None
+        at = words.spans[best - 1][1]
+        inside = any(begin < at < end for begin, end in taken)
+        return at if at >= settled and not inside and text[at : words.spans[best][0]] == " " else None
 
     def _placed(self, number: int, text: str, span: Span, settled: int, taken: Sequence[Span]) -> _Placed:
         """Return a term in the place of some words; settled, taken: where no determiner may change."""
@@ -565,36 +617,61 @@ def _words(text: str) -> set[str]:
     return set(_WORD.findall(text.casefold()))
 
 
-def _place(text: str, scored: ScoredTarget, source: Span, settled: int, others: Sequence[Span]) -> Span | None:
-    """Return the words of a translation that look at a part of its source, or None if none looks there.
+class _LookingWords:
+    """The words of a translation, and where they look in the source.
 
-    settled: characters at the begin that stay; others: spans that stay too, because other terms are there
+    spans: of the words
     """
-    assert scored.attention is not None
-    columns = [column for column, (begin, end) in enumerate(scored.sources) if begin < source[1] and source[0] < end]
-    words, shares = list[Span](), list[tuple[float, float]]()  # shares: of each word the sum and the mean of its tokens
-    for found in _WORD.finditer(text):
-        begin, end = found.span()
-        if begin < settled or _overlaps((begin, end), others):
-            words.append((begin, end))
-            shares.append((0.0, 0.0))
-            continue
-        own = [
-            sum(row[column] for column in columns)
-            for (first, last), row in zip(scored.spans, scored.attention, strict=False)
-            if first < end and begin < last
+
+    def __init__(self, text: str, scored: ScoredTarget) -> None:
+        assert scored.attention is not None
+        self.spans = [found.span() for found in _WORD.finditer(text)]
+        self._sources, self._attention = scored.sources, scored.attention
+        self._shares: dict[Span, list[tuple[float, float]]] = {}  # of the words, by part of the source
+        tokens = [*enumerate(scored.spans[: len(scored.attention)])]
+        self._tokens = [
+            [token for token, (first, last) in tokens if first < end and begin < last] for begin, end in self.spans
         ]
-        words.append((begin, end))
-        shares.append((sum(own), sum(own) / len(own)) if own else (0.0, 0.0))
-    best = max(range(len(words)), key=lambda word: shares[word][0], default=-1)
-    if best < 0 or shares[best][1] < LEAST_SHARE:
-        return None
-    first = last = best
-    while first > 0 and shares[first - 1][1] >= OWN_SHARE:
-        first -= 1
-    while last + 1 < len(words) and shares[last + 1][1] >= OWN_SHARE:
-        last += 1
-    return words[first][0], words[last][1]
+
+    def shares(self, source: Span) -> list[tuple[float, float]]:
+        """Return the attention of each word to a part of the source: the sum and the mean of its tokens."""
+        if source not in self._shares:
+            columns = [at for at, (begin, end) in enumerate(self._sources) if begin < source[1] and source[0] < end]
+            of_tokens = [sum([row[column] for column in columns]) for row in self._attention]
+            sums = [sum([of_tokens[token] for token in tokens]) for tokens in self._tokens]
+            self._shares[source] = [
+                (own, own / len(tokens) if tokens else 0.0) for own, tokens in zip(sums, self._tokens, strict=True)
+            ]
+        return self._shares[source]
+
+    def most(self, shares: Sequence[tuple[float, float]], settled: int, others: Collection[Span]) -> tuple[int, float]:
+        """Return the word with the largest sum, -1 without any, and its mean; settled, others: see `place`."""
+        free = [
+            (own, -word)
+            for word, ((own, _), span) in enumerate(zip(shares, self.spans, strict=True))
+            if own > 0 and span[0] >= settled and not _overlaps(span, others)
+        ]
+        if not free:
+            return -1, 0.0
+        word = -max(free)[1]
+        return word, shares[word][1]
+
+    def place(self, source: Span, settled: int, others: Sequence[Span]) -> Span | None:
+        """Return the words that look at a part of the source, or None if none looks there.
+
+        settled: characters at the begin that stay; others: spans that stay too, because other terms are there
+        """
+        shares = self.shares(source)
+        best, share = self.most(shares, settled, others)
+        if best < 0 or share < LEAST_SHARE:
+            return None
+        free = [span[0] >= settled and not _overlaps(span, others) for span in self.spans]
+        first = last = best
+        while first > 0 and free[first - 1] and shares[first - 1][1] >= OWN_SHARE:
+            first -= 1
+        while last + 1 < len(free) and free[last + 1] and shares[last + 1][1] >= OWN_SHARE:
+            last += 1
+        return self.spans[first][0], self.spans[last][1]
 
 
 def _without_determiner(text: str, place: Span, language: str) -> Span:

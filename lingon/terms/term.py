@@ -120,17 +120,16 @@ def _contradiction(earlier: Term, later: Term) -> str:
 
 def _checked(number: int, term: Term) -> Term:
     """Return a term without the blanks around its texts. Raises TermError if it is out of bounds."""
-    term = replace(
-        term,
-        source=term.source.strip(),
-        target=term.target.strip(),
-        variants=tuple(map(str.strip, term.variants)),
-        forbid=tuple(map(str.strip, term.forbid)),
-    )
+    if any(text != text.strip() for _, text in _texts(term)):
+        term = replace(
+            term,
+            source=term.source.strip(),
+            target=term.target.strip(),
+            variants=tuple(map(str.strip, term.variants)),
+            forbid=tuple(map(str.strip, term.forbid)),
+        )
     for name, text in _texts(term):
         _check_text(number, name, text)
-    if not words_of(term.source):
-        raise TermError(number, "its source is empty")
     for name, texts in (("variants", term.variants), ("forbidden translations", term.forbid)):
         if len(texts) > MOST_TEXTS:
             raise TermError(number, f"{shown(term.source)} has {len(texts)} {name}; at most {MOST_TEXTS}")
@@ -156,7 +155,7 @@ def _check_text(number: int, name: str, text: str) -> None:
         raise TermError(
             number, f"its {name} {shown(text)} has the control character U+{ord(control[0]):04X} at {control.start()}"
         )
-    if not words_of(text):
+    if not (any(map(str.isalnum, text)) or words_of(text)):
         raise TermError(number, f"its {name} is empty")
 
 

@@ -19,6 +19,7 @@ import numpy as np
 
 from lingon.serving.decoding.batch import Failures, JobResult, RunningBatch, make_hypothesis, max_steps, noting_failure
 from lingon.serving.decoding.choice import Candidates, RowState, RuledRow, bias_of
+from lingon.serving.decoding.choice import log_prob as log_prob_of
 from lingon.serving.decoding.job import DecodeJob, Hypothesis
 from lingon.serving.decoding.rules import Progress, Rules
 from lingon.serving.runtime.runner import (
@@ -31,6 +32,7 @@ from lingon.serving.runtime.runner import (
     EndedBeams,
     SeveralBeamSteps,
     SpreadingSearch,
+    Step,
 )
 from lingon.text import EOS, PAD
 
@@ -212,6 +214,7 @@ class BeamSequence:
     progress: state of the rules by rank, if the request has rules; state after the prefix while that is incomplete
     threshold: the search continues only while a live hypothesis may score above it; the score of the worst ended
         hypothesis, once there are enough
+    weighed: log-probabilities of the first tokens of the prefix, if the job asks for them
     """
 
     job: DecodeJob
@@ -219,6 +222,12 @@ class BeamSequence:
     progress: list[Progress]
     ended: list[Hypothesis] = field(default_factory=list)
     threshold: float = -math.inf
+    weighed: list[float] = field(default_factory=list)
+
+    @property
+    def weighs(self) -> bool:
+        """Whether the job asks for the log-probability of the next token, which the prefix decides."""
+        return self.job.options.prefix_log_probs and len(self.weighed) < len(self.job.prefix)
 
     def add(
         self,
@@ -235,9 +244,10 @@ class BeamSequence:
         rank: rank of the hypothesis, before its end token if finished
         attention: a row for each of log_probs, or None if its job wants none
         """
-        progress = self.progress[rank] if self.progress else None
+        progress, every = self.progress[rank] if self.progress else None, log_probs.tolist()
+        every[: len(self.weighed)] = self.weighed
         made = make_hypothesis(
-            self.job, tokens.tolist(), log_probs.tolist(), total, progress, finished=finished, attention=attention
+            self.job, tokens.tolist(), every, total, progress, finished=finished, attention=attention
         )
         self.ended.append(made)
         enough = self.job.options.enough
@@ -290,9 +300,12 @@ class BeamBatch(RunningBatch[BeamSequence]):
             return self._step_in_prefixes(search, prefixes)
         if isinstance(search, SeveralBeamSteps) and self._has_room(search.most_steps):
             return self._several_steps(search)
-        found = self._buffers.step(count, logits=self._with_logits > 0)
+        weighs = search is None and any(each.weighs for _, each in self._slots())
+        found = self._buffers.step(count, logits=weighs or self._with_logits > 0)
         if search is not None:
             return self._read(search.advance(count))
+        if weighs:
+            self._weigh(found, {slot: prefix[:1] for slot, prefix in self._prefixes().items()})
         shape = (count, self.beam_size, -1)
         by_rank = (self._slot_index[:count], self._rows[:count])
         log_probs = found.candidate_log_probs.reshape(shape)[by_rank]
@@ -345,12 +358,29 @@ class BeamBatch(RunningBatch[BeamSequence]):
                 assert isinstance(search, SpreadingSearch)
                 self._spread(search, slot, tokens)
             forced[slot] = tokens[-1]
-        self._buffers.step(count, logits=False)
+        weighs = any(self._sequence(slot).weighs for slot in decided)
+        found = self._buffers.step(count, logits=weighs)
+        if weighs:
+            self._weigh(found, decided)
         for slot, tokens in decided.items():
             begin, last = int(self._positions[slot, 0]), len(tokens) - 1
             self._tokens[slot, 0, begin : begin + last], self._log_probs[slot, 0, begin : begin + last] = tokens[:-1], 0
             self._positions[slot] = begin + last
         return self._read(search.advance(count, forced))
+
+    def _weigh(self, found: Step, decided: dict[int, tuple[int, ...]]) -> None:
+        """Note the log-probabilities of the next tokens of prefixes, by slot, for the jobs that ask for them.
+
+        The first token is that of the row of the best hypothesis, and each other one that of the row after it.
+        """
+        assert found.logits is not None
+        for slot, tokens in decided.items():
+            if not (sequence := self._sequence(slot)).weighs:
+                continue
+            first = slot * self.beam_size + int(self._rows[slot, 0])
+            for row, token in enumerate(tokens, start=first):
+                likeliest = Candidates(found.candidate_ids[row], found.candidate_log_probs[row])
+                sequence.weighed.append(log_prob_of(found.logits[row], token, likeliest))
 
     def _spread(self, search: SpreadingSearch, slot: int, tokens: tuple[int, ...]) -> None:
         """Let the rows of a sentence compute the positions before these next tokens in one step.

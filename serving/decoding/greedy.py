@@ -99,7 +99,7 @@ class GreedyBatch(RunningBatch[GreedySequence]):
         longest, steps = 0, self._greedy_buffers.most_steps
         for each in self._sequences:
             assert each is not None, "no slot is free"
-            if each.weighs:
+            if each.weighs and not self._greedy_buffers.weighs:
                 return 1
             if each.job.options.needs_logits or (each.forced and self._saves_prefix(each.job)):
                 steps = min(steps, each.forced)
@@ -109,7 +109,8 @@ class GreedyBatch(RunningBatch[GreedySequence]):
     def _several_steps(self, steps: int) -> list[JobResult]:
         """Decide several tokens of every sentence, each the likeliest one or the next one of the prefix."""
         assert self._greedy_buffers is not None
-        found = self._greedy_buffers.greedy_steps(len(self._sequences), steps, self._forced(steps))
+        weighs = any(each.weighs for _, each in self._slots())
+        found = self._greedy_buffers.greedy_steps(len(self._sequences), steps, self._forced(steps), weighs=weighs)
         self.steps = len(found.tokens)
         results: list[JobResult] = []
         of_slots = zip(
@@ -149,7 +150,7 @@ class GreedyBatch(RunningBatch[GreedySequence]):
         for token, chosen in zip(tokens, log_probs, strict=True):
             if chosen != chosen:  # NaN
                 return [self._fail(slot)]
-            has_none = len(own) < len(job.prefix) and not sequence.weighs
+            has_none = len(own) < len(job.prefix) and not job.options.prefix_log_probs
             sequence.log_probs.append(0.0 if has_none else chosen)
             own.append(token)
             last = token == EOS or len(own) == sequence.max_steps
@@ -173,8 +174,10 @@ class GreedyBatch(RunningBatch[GreedySequence]):
     def _save(self, slot: int, sequence: GreedySequence) -> SavedPast | None:
         if self._past_buffers is None:
             return None
-        found = self._past_buffers.save(slot, (BOS, *sequence.tokens[:-1]))
-        return replace(found, attention=self._attention_of(slot, 0, found.length))
+        found, job = self._past_buffers.save(slot, (BOS, *sequence.tokens[:-1])), sequence.job
+        known = len(job.prefix) == job.hidden or job.options.prefix_log_probs
+        log_probs = tuple(sequence.log_probs[: found.length - 1]) if known else None
+        return replace(found, attention=self._attention_of(slot, 0, found.length), log_probs=log_probs)
 
     def _start(self, slot: int, job: DecodeJob) -> GreedySequence:
         options = job.options
@@ -184,8 +187,12 @@ class GreedyBatch(RunningBatch[GreedySequence]):
             for token in known[job.hidden :]:
                 job.on_tokens(token)
         past = job.past if known and self._saves_prefix(job) else None
-        steps = max_steps(job, self._capacity)
-        return GreedySequence(job, steps, progress, list(known), [0.0] * len(known), past)
+        steps, weights = max_steps(job, self._capacity), [0.0] * len(known)
+        if job.options.prefix_log_probs and known:
+            assert job.past is not None
+            assert job.past.log_probs is not None
+            weights = list(job.past.log_probs[: len(known)])
+        return GreedySequence(job, steps, progress, list(known), weights, past)
 
     def _log_prob(self, found: Found, slot: int, token: int) -> float:
         """Return the log-probability of a token that the prefix decides."""

@@ -73,9 +73,10 @@ class Options:
     cut_loops: bool = False  # whether a repeating greedy translation ends; requires no sampling and no rules
     patience: float = 1.0  # see `ended_hypotheses`
     alternative: Alternative | None = None  # the token after the prefix; requires rules and no sampling
-    prefix_log_probs: bool = False  # whether a greedy translation has those of its prefix; requires no shortlist
+    prefix_log_probs: bool = False  # whether translations have those of their prefix; requires no shortlist
     attention: bool = False  # whether hypotheses say where the model looked, if its graphs say it
     keep_past: bool = False  # whether a greedy translation has its past, see Hypothesis
+    keep_encoded: bool = False  # whether the same source may be decoded again, so that the encoder's output is kept
 
     @property
     def enough(self) -> int:
@@ -204,6 +205,7 @@ class DecodeJob(_QueuedJob):
     prefix: target tokens with which the translation begins
     past: states of an earlier translation, which are cut to the first tokens of BOS and the prefix that they have.
         These are not computed. Without a past, and in batches that cannot restore it, the whole prefix is computed.
+        If the log-probabilities of the prefix are asked for, those of the past are taken, if it has them.
         States of another source, such as one with fewer words, are an approximation, see SavedPast.
     bias: towards further tokens, after the prefix; requires rules
     hidden: the number of first tokens of the prefix that only name its language
@@ -221,9 +223,19 @@ class DecodeJob(_QueuedJob):
 
     def __post_init__(self) -> None:
         if self.past is not None:
-            self.past = self.past.of((BOS, *self.prefix)[: len(self.prefix)])
+            self.past = self._usable(self.past)
         self.party, self.rows = self.caller, self.options.beam_size
         self.tokens = self.width = len(self.source_ids)
+
+    def _usable(self, past: SavedPast) -> SavedPast | None:
+        """Return the part of a past that the prefix continues, with the log-probabilities that are asked for."""
+        found = past.of((BOS, *self.prefix)[: len(self.prefix)])
+        if found is None or not self.options.prefix_log_probs:
+            return found
+        # The step after it gives the log-probability of the next token: the past must have read another one before.
+        if found.log_probs is None or found.length < 2 or not found.can_cut:
+            return None
+        return found.cut(found.length - 1)
 
     def biased_token(self, tokens: Sequence[int]) -> int | None:
         """Return the next token of the soft prefix for a hypothesis, or None after its end or off it.

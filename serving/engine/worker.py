@@ -10,7 +10,7 @@ import logging
 import math
 import time
 from collections import deque
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
 from functools import partial
@@ -23,10 +23,11 @@ from lingon.serving.decoding.batch import FULL, RunningBatch
 from lingon.serving.decoding.beam import BeamBatch
 from lingon.serving.decoding.greedy import GreedyBatch
 from lingon.serving.decoding.job import DecodeJob, Hypothesis, Job, ScoreJob
+from lingon.serving.engine.encoded import EncodedSource, EncodedSources
 from lingon.serving.engine.limits import EngineLimits, MemoryLimits, encoder_batches
 from lingon.serving.engine.policy import LIGHT, MAIN
 from lingon.serving.engine.scheduler import Observer, Scheduler, StepPlan, TimeSlice
-from lingon.serving.runtime.runner import BatchShape, Runner, padded, width_for
+from lingon.serving.runtime.runner import BatchShape, Encoded, Runner, padded, width_for
 
 SPARE_BATCHES = 3  # empty batches with memory that a worker keeps in each lane
 SPARE_BYTES = 16 << 20  # bytes; a larger empty batch is freed at once
@@ -196,6 +197,7 @@ class Worker:
         self._number, self._runner, self._scheduler = number, runner, scheduler
         self._limits, self._observer = MemoryLimits(limits), observer
         self._lanes = {lane: Lane(Batches(runner, observer)) for lane in (MAIN, LIGHT)}
+        self._encoded = EncodedSources()
         self._scored = -math.inf  # time of the end of the latest run of the scorer, while its memory may be kept
         self._speed: dict[str, float] = {}  # tokens per second of runs of the encoder and of the scorer
         self._patience: float | None = IDLE_SECONDS  # None while no memory is kept and all rows are available
@@ -272,13 +274,47 @@ class Worker:
             self._end(job, error)
 
     def _admit(self, admitted: Sequence[Job]) -> None:
-        """Put jobs into their lanes, grouped by similar length."""
+        """Put jobs into their lanes, grouped by similar length. Those with a known source go to the decoder at once."""
+        known = {each.number: found for each in admitted if (found := self._known_source(each)) is not None}
         for number, lane in self._lanes.items():
             for kind, waiting in ((DecodeJob, lane.to_encode), (ScoreJob, lane.to_score)):
-                jobs = [each for each in admitted if each.lane == number and isinstance(each, kind)]
+                jobs = [
+                    each
+                    for each in admitted
+                    if each.lane == number and isinstance(each, kind) and each.number not in known
+                ]
                 if jobs:
                     batches = encoder_batches([each.width for each in jobs], self._limits.batch_tokens)
                     waiting.extend([jobs[index] for index in batch] for batch in batches)
+        self._decode_again([each for each in admitted if each.number in known], known)
+
+    def _known_source(self, job: Job) -> EncodedSource | None:
+        return self._encoded.find(job.source_ids) if job.follow_up and isinstance(job, DecodeJob) else None
+
+    def _decode_again(self, jobs: Sequence[Job], known: Mapping[int, EncodedSource]) -> None:
+        """Put jobs into batches of the decoder; known: what the encoder has put out for their sources, by number."""
+        if jobs:
+            _start(jobs)
+        for index, job in enumerate(jobs):
+            assert isinstance(job, DecodeJob)
+            assert job.lane is not None
+            if not self._place(self._lanes[job.lane], job, *known[job.number]):
+                self._lower_rows(jobs[index:])
+                return
+
+    def _place(self, lane: Lane, job: DecodeJob, encoded: Encoded, index: int) -> bool:
+        """Put sentence `index` of an encoder batch into a batch of the decoder. Returns whether there was memory."""
+        try:
+            batch = lane.batches.batch_for(job, self._limits.rows)
+        except MemoryError:
+            return False
+        if job.phase_times is not None:
+            job.phase_times.encoded = time.monotonic()
+        if (error := batch.running.admit(job, encoded, index, self._piece_ids(job))) is not None:
+            self._end(job, error)
+        else:
+            batch.no_token_yet[job.number] = job.submitted
+        return True
 
     def _begin(self, lane: Lane, *, short: bool) -> bool:
         """Encode a batch of admitted sentences, else score a batch of pairs, if the decoder has had its time.
@@ -316,23 +352,17 @@ class Worker:
         start = self.since = _start(admitted)
         ids, lengths = padded([job.source_ids for job in admitted])
         try:
-            encoded, now = self._runner.encode(ids, lengths), time.monotonic()
+            encoded = self._runner.encode(ids, lengths)
         except MemoryError:
             self._halve(lane.to_encode, admitted)
             return
-        for index, job in enumerate(admitted):
-            assert isinstance(job, DecodeJob)
-            if job.phase_times is not None:
-                job.phase_times.encoded = now
-            try:
-                batch = lane.batches.batch_for(job, self._limits.rows)
-            except MemoryError:
-                self._lower_rows(admitted[index:])
+        jobs = [job for job in admitted if isinstance(job, DecodeJob)]
+        for index, job in enumerate(jobs):
+            if not self._place(lane, job, encoded, index):
+                self._lower_rows(jobs[index:])
                 break
-            if (error := batch.running.admit(job, encoded, index, self._piece_ids(job))) is not None:
-                self._end(job, error)
-                continue
-            batch.no_token_yet[job.number] = job.submitted
+        else:
+            self._encoded.keep(jobs, encoded)
         self._observer.encoded(len(admitted), int(lengths.sum()), ids.size, self._measure("encoder", ids.size, start))
 
     def _piece_ids(self, job: DecodeJob) -> np.ndarray | None:
@@ -421,6 +451,7 @@ class Worker:
             self._end(job, OutOfMemory(FULL))
 
     def _free_idle_memory(self) -> None:
+        self._encoded.free()
         for lane in self._lanes.values():
             lane.batches.free_empty()
         with suppress(MemoryError):  # freeing runs a graph

@@ -575,12 +575,17 @@ class DeviceBuffers:
         self._write_pending()
         return self.bindings.step(bucket_of(sentences, self._shape.sentences), sentences, logits=logits)
 
+    weighs = False
+
     @raises_memory_error
-    def greedy_steps(self, sentences: int, steps: int, forced: np.ndarray | None = None) -> GreedySteps:
+    def greedy_steps(
+        self, sentences: int, steps: int, forced: np.ndarray | None = None, *, weighs: bool = False
+    ) -> GreedySteps:
         """Run steps of greedy search: see GreedyBuffers. Runs one step if tokens are forced, because the device
         continues with the tokens that it chose.
         """
         assert self.beam_size == 1
+        assert not weighs
         self._write_pending()
         steps = steps if forced is None else 1
         found = self.bindings.greedy_steps(bucket_of(sentences, self._shape.sentences), sentences, steps)

@@ -263,11 +263,18 @@ class FaultyGreedyBuffers(FaultyBuffers):
         assert isinstance(self._buffers, GreedyBuffers)
         return self._buffers.most_steps
 
-    def greedy_steps(self, sentences: int, steps: int, forced: np.ndarray | None = None) -> GreedySteps:
+    @property
+    def weighs(self) -> bool:
+        assert isinstance(self._buffers, GreedyBuffers)
+        return self._buffers.weighs
+
+    def greedy_steps(
+        self, sentences: int, steps: int, forced: np.ndarray | None = None, *, weighs: bool = False
+    ) -> GreedySteps:
         """Run one step, because a failpoint precedes each. Its first row decides about NaN."""
         assert isinstance(self._buffers, GreedyBuffers)
         actions = self._failpoints.trigger("step")
-        found = self._buffers.greedy_steps(sentences, 1, None if forced is None else forced[:1])
+        found = self._buffers.greedy_steps(sentences, 1, None if forced is None else forced[:1], weighs=weighs)
         if "nan" in actions:
             found.log_probs[0][0] = math.nan
         return found

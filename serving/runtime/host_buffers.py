@@ -344,8 +344,15 @@ class OnnxBuffers:
             attention.keep(self.positions[: sentences * self.beam_size])
         return step
 
+    @property
+    def weighs(self) -> bool:
+        """See GreedyBuffers."""
+        return self._logits_shape[1] > 0
+
     @raises_memory_error
-    def greedy_steps(self, sentences: int, steps: int, forced: np.ndarray | None = None) -> GreedySteps:
+    def greedy_steps(
+        self, sentences: int, steps: int, forced: np.ndarray | None = None, *, weighs: bool = False
+    ) -> GreedySteps:
         """Run steps of greedy search until a row ends or for STEPS_SECONDS: see GreedyBuffers.
 
         For the engine, reading the tokens and checking for waiting jobs takes as long as a step of a small model.
@@ -361,11 +368,18 @@ class OnnxBuffers:
             start = time.perf_counter()
             stop = start + STEPS_SECONDS
             while True:
-                session.run_with_iobinding(binding)
+                own = None if forced is None else forced[len(found.tokens)]
+                if own is not None and (own == FREE).all():
+                    own = forced = None  # a prefix has no gaps, so that no later step has forced tokens
+                if own is not None and weighs:  # all logits are written in these steps alone
+                    weighing, with_logits = self._bound_step(session, sentences, logits=True)
+                    session.run_with_iobinding(weighing)
+                    _weigh(with_logits, own)
+                else:
+                    session.run_with_iobinding(binding)
                 if attention is not None:
                     attention.keep(positions)
-                if forced is not None:
-                    own = forced[len(found.tokens)]
+                if own is not None:
                     np.copyto(ids, own, where=own != FREE)
                 token_ids[:] = ids
                 positions += 1
@@ -481,6 +495,17 @@ class OnnxBuffers:
     def _bind_slices(self, bind: Callable[..., None], slices: Iterable[Slice]) -> None:
         for name, array, size in slices:
             bind_first(bind, name, self._arrays[array], size)
+
+
+def _weigh(step: Step, forced: np.ndarray) -> None:
+    """Put the log-probabilities of forced tokens in the place of those of the likeliest ones.
+
+    forced: (sentences), FREE for none
+    """
+    assert step.logits is not None
+    rows = np.flatnonzero(forced != FREE)
+    likeliest = step.candidate_ids[rows, 0]
+    step.candidate_log_probs[rows, 0] += step.logits[rows, forced[rows]] - step.logits[rows, likeliest]
 
 
 def _fill(slot: np.ndarray, values: np.ndarray, *, padded: bool) -> None:

@@ -72,6 +72,7 @@ class SavedPast:
     recurrent: (...) each; they are those after all tokens alone
     attention: (tokens or more, source tokens), where the model looked at each step, in the source of that run; None if
         its job did not ask for attention
+    log_probs: (tokens - 1 or more), of the tokens after BOS, in that run; None if that run did not know them
     """
 
     model: object
@@ -79,6 +80,7 @@ class SavedPast:
     caches: tuple[np.ndarray, ...]
     recurrent: tuple[np.ndarray, ...] = ()
     attention: np.ndarray | None = None
+    log_probs: tuple[float, ...] | None = None
 
     @property
     def length(self) -> int:
@@ -116,7 +118,7 @@ class GreedySteps(NamedTuple):
     """The choices of several steps of greedy search: [step][sentence] each, as many steps as were run.
 
     tokens: the forced tokens among them
-    log_probs: of the likeliest tokens, also where another one was forced
+    log_probs: of the likeliest tokens, also where another one was forced, unless those of forced ones are asked for
     """
 
     tokens: list[list[int]]
@@ -173,13 +175,20 @@ class GreedyBuffers(Protocol):
     def most_steps(self) -> int:
         """The most steps of one call."""
 
-    def greedy_steps(self, sentences: int, steps: int, forced: np.ndarray | None = None) -> GreedySteps:
+    @property
+    def weighs(self) -> bool:
+        """Whether it can return the log-probabilities of forced tokens."""
+
+    def greedy_steps(
+        self, sentences: int, steps: int, forced: np.ndarray | None = None, *, weighs: bool = False
+    ) -> GreedySteps:
         """Run steps for the first `sentences` slots, of one row each. A row's input is its last token.
 
         Runs at most `steps`. Buffers that read the tokens may stop after any step. Otherwise rows continue after their
         end token. Advances token_ids and positions.
 
         forced: (steps, sentences) int64, the token that a row takes in a step instead of its likeliest one, or FREE
+        weighs: whether the log-probability of a forced token is its own; only if the buffers can, see `weighs`
         """
 
 

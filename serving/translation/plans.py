@@ -66,6 +66,8 @@ class Begin:
     @classmethod
     def of(cls, text: str, tokens: tuple[int, ...], tokenizer: Tokenizer) -> Begin | None:
         """Return the begin of a translation with this prefix, or None if its tokens spell it."""
+        if "".join(map(tokenizer.piece_text, tokens)).lstrip(" ") == text:  # saves a call of sentencepiece
+            return None
         spelled = tokenizer.decode(tokens)
         return None if spelled.strip() == text else cls(text, tokens, spelled)
 

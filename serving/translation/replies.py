@@ -413,6 +413,24 @@ def generated_spans(tokenizer: Tokenizer, tokens: Sequence[int], begin: Begin | 
     return [*target_spans(tokenizer, begin.text), *_shifted(found[len(begin.tokens) :], shift)]
 
 
+def spans_in(text: str, pieces: Sequence[str]) -> list[Span] | None:
+    """Return the spans of pieces of a text, or None if the text is not these pieces, one after the other.
+
+    pieces: with the blanks before words, of which those at the begin are not in the text
+    This takes a quarter of the time of sentencepiece, which has to encode or decode once more.
+    """
+    at = len(text) - sum(map(len, pieces))
+    if not (pieces and all(pieces)) or -at >= len(pieces[0]) or "".join(pieces)[-at:] != text or at > 0:
+        return None
+    found = list[Span]()
+    for piece in pieces:
+        end = at + len(piece)
+        blanks = len(piece) - len(piece.lstrip()) if piece.strip() else 0
+        found.append((max(at + blanks, 0), end))
+        at = end
+    return found
+
+
 def linked_tokens(attention: np.ndarray, sources: Sequence[Span], targets: Sequence[Span]) -> list[tuple[int, int]]:
     """Return the source and the target token of each link; see `lingon.alignment.piece_links`.
 

@@ -7,7 +7,8 @@ attention if that was asked for.
 from __future__ import annotations
 
 from collections.abc import Awaitable, Callable, Sequence
-from typing import NamedTuple
+from dataclasses import dataclass
+from functools import cached_property, partial
 
 import numpy as np
 
@@ -18,25 +19,54 @@ from lingon.serving.decoding.job import Hypothesis
 from lingon.serving.runtime.runner import Scored
 from lingon.serving.translation.engine_client import EngineClient, PendingJob
 from lingon.serving.translation.plans import SHORTEN, most_characters, parts_of
-from lingon.serving.translation.replies import encoded_target, generated_spans, source_spans
+from lingon.serving.translation.replies import encoded_target, generated_spans, source_spans, spans_in
 from lingon.text import Tokenizer
 
 
-class ScoredPair(NamedTuple):
-    """A pair with its scores; sources, targets: the spans of its tokens, without the end tokens.
+@dataclass(frozen=True)
+class ScoredPair:
+    """A pair with its scores.
 
+    source: the tokens of the source
+    spanned: returns the spans of the tokens of the translation
     hypothesis: of the search that has written the translation, if one has
     """
 
     found: Scored
-    sources: Sequence[Span]
-    targets: Sequence[Span]
+    source: SourceTokens
+    spanned: Callable[[], Sequence[Span]]
     hypothesis: Hypothesis | None = None
 
+    @property
+    def sources(self) -> Sequence[Span]:
+        """The spans of the tokens of the source, without the end token."""
+        return self.source.spans
 
-class _Source(NamedTuple):
+    @cached_property
+    def targets(self) -> Sequence[Span]:
+        """The spans of the tokens of the translation, without the end token."""
+        return self.spanned()
+
+    @property
+    def target_tokens(self) -> int:
+        """The tokens of the translation, without the end token."""
+        return len(self.targets) if self.hypothesis is None else len(self.hypothesis.tokens)
+
+
+@dataclass(frozen=True)
+class SourceTokens:
+    """A source as the model reads it. ids: with the end token and those of the languages."""
+
+    text: str
     ids: tuple[int, ...]
-    spans: Sequence[Span]
+    tokenizer: Tokenizer
+
+    @cached_property
+    def spans(self) -> Sequence[Span]:
+        """The spans of the tokens, without the end token."""
+        pieces = [*map(self.tokenizer.source_piece_text, self.tokenizer.unframed(self.ids))]
+        found = spans_in(self.text, pieces)
+        return source_spans(self.tokenizer, self.text) if found is None else found
 
 
 class PairScorer:
@@ -51,7 +81,7 @@ class PairScorer:
     ) -> None:
         """submit: hands jobs to the engine when it has room for them."""
         self._client, self._tokenizer, self._limits, self._submit = client, tokenizer, limits, submit
-        self._sources: dict[str, _Source] = {}
+        self._sources: dict[str, SourceTokens] = {}
         self._pairs: dict[tuple[str, str], ScoredPair] = {}
         self._written: dict[tuple[str, str], tuple[tuple[int, ...], Hypothesis]] = {}
 
@@ -79,36 +109,34 @@ class PairScorer:
         if jobs:
             await self._submit([job for job, _ in jobs.values()])
         for target, (job, spans) in jobs.items():
-            self._pairs[source, target] = ScoredPair(await job.answer(), self._read(source).spans, spans)
+            self._pairs[source, target] = ScoredPair(await job.answer(), self._read(source), partial(_given, spans))
         return [self._pairs[source, target] for target in targets]
 
     def _is_known(self, source: str, target: str, *, attention: bool) -> bool:
         """Return whether the scores of a pair are there; a hypothesis becomes scores."""
         pair = self._pairs.get((source, target))
         if pair is None and (source, target) in self._written:
-            pair = self._pairs[source, target] = self._scored(source, *self._written[source, target])
+            pair = self._pairs[source, target] = self._scored(source, target, *self._written[source, target])
         return pair is not None and (pair.found.attention.size > 0 or not attention)
 
-    def _scored(self, source: str, source_ids: tuple[int, ...], found: Hypothesis) -> ScoredPair:
+    def _scored(self, source: str, target: str, source_ids: tuple[int, ...], found: Hypothesis) -> ScoredPair:
         """Return the scores of a translation that the search has written."""
-        known = self._sources.get(source)
-        if known is None:
-            known = self._sources[source] = _Source(source_ids, source_spans(self._tokenizer, source))
+        known = self._sources.setdefault(source, SourceTokens(source, source_ids, self._tokenizer))
         log_probs = np.array(found.log_probs, np.float32)
         attention = found.attention_without(self._tokenizer.languages)
         return ScoredPair(
             Scored(log_probs, np.zeros((0, 0), np.float32) if attention is None else attention),
-            known.spans,
-            generated_spans(self._tokenizer, found.tokens),
+            known,
+            partial(_spans_of_generated, self._tokenizer, found.tokens, target),
             found,
         )
 
-    def _read(self, source: str) -> _Source:
+    def _read(self, source: str) -> SourceTokens:
         """Return the tokens of a source. Raises InvalidRequest for one that the model does not read whole."""
         known = self._sources.get(source)
         if known is None:
             parts = list(parts_of(source, "source", self._tokenizer, self._limits, splits=False, advice=SHORTEN))
-            known = _Source(parts[0].source_ids if parts else (), source_spans(self._tokenizer, source))
+            known = SourceTokens(source, parts[0].source_ids if parts else (), self._tokenizer)
             self._sources[source] = known
         return known
 
@@ -119,6 +147,17 @@ class PairScorer:
         if len(ids) > most or not spans:
             raise TextTooLong("target", f"target has {len(target)} characters, at most {most} tokens are allowed")
         return ids, spans
+
+
+def _spans_of_generated(tokenizer: Tokenizer, tokens: Sequence[int], text: str) -> Sequence[Span]:
+    """Return the spans of generated tokens, whose text is known."""
+    pieces = [*map(tokenizer.piece_text, tokens)]
+    found = spans_in(text, pieces)
+    return generated_spans(tokenizer, tokens) if found is None else found
+
+
+def _given(spans: Sequence[Span]) -> Sequence[Span]:
+    return spans
 
 
 async def attention_of(

@@ -36,11 +36,11 @@ from lingon.segments.sentence import (
 )
 from lingon.segments.steps import translate_sentence
 from lingon.segments.term_steps import with_terms
-from lingon.serving.decoding.job import DecodeJob, Hypotheses, Hypothesis, Options
+from lingon.serving.decoding.job import Hypotheses, Hypothesis, Options
 from lingon.serving.decoding.rules import RequestRules, Vocabulary
 from lingon.serving.guard import DEGENERATE, Guard, Judgement
 from lingon.serving.observability.tracing import current
-from lingon.serving.runtime.runner import Scored
+from lingon.serving.runtime.runner import SavedPast, Scored
 from lingon.serving.translation.attention import WordWeights, covering_tokens, with_coverage, word_weights
 from lingon.serving.translation.engine_client import EngineClient, PendingJob
 from lingon.serving.translation.options import ResolvedOptions
@@ -181,8 +181,10 @@ def translate_whole(text: str, prefix: str = "") -> SentenceSteps:
 
 
 _GIVEN = Hypothesis((), (), 0.0, finished=True)
-WEIGHING = Options(max_output_tokens=1, prefix_log_probs=True)
-"""Of a search that is made for the log-probabilities of its prefix."""
+WEIGHING = Options(max_output_tokens=1, prefix_log_probs=True, keep_encoded=True)
+"""Of a search that is made for the log-probabilities of its prefix. It has the beam size of the request, to join its
+batches.
+"""
 
 
 class SentenceTask:
@@ -216,6 +218,9 @@ class SentenceTask:
         self._scores: list[float] = []
         self._parts = 1  # the largest number of parts in which the model reads one of the texts
         self._log_probs: tuple[float, ...] = ()
+        self._pasts: dict[tuple[int, ...], SavedPast] = {}  # of the first translation of each source
+        self._prefixes: dict[str, tuple[int, ...]] = {}  # tokens of the begins of translations
+        self._begins: dict[str, Begin | None] = {}
         self._ended: dict[SentenceOutput, bool] = {}  # whether the model ended each of its outputs
         self._scorer = PairScorer(client, self._tokenizer, self._limits, self._submit)
         self._steps = self._translation(prefix)
@@ -289,8 +294,8 @@ class SentenceTask:
         except (InvalidRequest, Unsupported):  # no word of the text can be read, or a forced one not be written
             return ()
         self._parts = max(self._parts, len(parts))
-        prefix = self._prefix(request)
-        if self._part.terms is not None and not self._options.restricts and self._is_spelled_badly(request, prefix):
+        prefix = self._prefix(request.prefix)
+        if self._part.terms is not None and not self._options.restricts and self._is_spelled_badly(request):
             return ()  # the model goes on worse than it did without this prefix
         jobs = []
         for index, part in enumerate(parts):
@@ -299,20 +304,32 @@ class SentenceTask:
             most = min(self._options.max_output_tokens - self._repaired(request, begin), bound)
             if most < 1:
                 return ()
-            options = self._options.job_options(most, self._place.stream, self._place.part)
-            if rules is not None:
-                options = replace(options, rules=rules.of_part(self._place.part), shortlist=False, cut_loops=False)
-            if request.annotated:  # whose shortlist has translations of the source alone
-                options = replace(options, shortlist=False)
-            if self._part.terms is not None or self._options.coverage_penalty:
-                options = replace(options, attention=True)
-            if begin and self._is_judged and options.beam_size == 1 and not options.needs_logits:
-                options = replace(options, prefix_log_probs=True, shortlist=False)
-            if request.forced and options.sampling is None:  # a greedy search writes them at the end
-                options = replace(options, beam_size=max(options.beam_size, self._model.guarding.attempt.beam_size))
-            options = replace(options, num_hypotheses=max(options.beam_size, options.num_hypotheses))
-            jobs.append(self._client.decode(part.source_ids, options, begin, follow_up=follow_up))
+            options = self._job_options(request, most, rules, begins=bool(begin))
+            past = self._pasts.get(part.source_ids) if begin else None
+            jobs.append(self._client.decode(part.source_ids, options, begin, past=past, follow_up=follow_up))
         return jobs
+
+    def _job_options(self, request: TranslateStep, most: int, rules: RequestRules | None, *, begins: bool) -> Options:
+        """Return the options of a job; most: tokens that it may write; begins: whether it has a prefix."""
+        options = self._options.job_options(most, self._place.stream, self._place.part)
+        weighs = begins and self._is_judged
+        # The shortlist of an annotated source has translations of the source alone.
+        whole = rules is not None or bool(request.annotated) or weighs
+        beam_size = options.beam_size
+        if request.forced and options.sampling is None:  # a greedy search writes them at the end
+            beam_size = max(beam_size, self._model.guarding.attempt.beam_size)
+        return replace(
+            options,
+            rules=options.rules if rules is None else rules.of_part(self._place.part),
+            cut_loops=options.cut_loops and rules is None,
+            shortlist=options.shortlist and not whole,
+            attention=self._part.terms is not None or self._options.coverage_penalty > 0,
+            prefix_log_probs=weighs,
+            keep_encoded=self._is_judged,
+            keep_past=self._is_judged and not begins,
+            beam_size=beam_size,
+            num_hypotheses=max(beam_size, options.num_hypotheses),
+        )
 
     @property
     def _is_judged(self) -> bool:
@@ -324,6 +341,9 @@ class SentenceTask:
 
         An annotated source is not normalised, which would remove its markers, and not split.
         """
+        part = self._part
+        if part.steps is None and request.text == part.read_text and not request.annotated:
+            return [part]
         if not request.annotated:
             return list(parts_of(request.text, "text", self._tokenizer, self._limits, splits=True))
         tokens, most = self._tokenizer.encode_source(request.annotated), self._limits.max_source_tokens
@@ -344,22 +364,28 @@ class SentenceTask:
         rules.check_parts(parts, "text")
         return rules
 
-    def _prefix(self, request: TranslateStep) -> tuple[int, ...]:
-        return tuple(self._tokenizer.encode_target(normalise(request.prefix))) if request.prefix else ()
+    def _prefix(self, text: str) -> tuple[int, ...]:
+        """Return the tokens of the begin of a translation."""
+        if text and text not in self._prefixes:
+            self._prefixes[text] = tuple(self._tokenizer.encode_target(normalise(text)))
+        return self._prefixes[text] if text else ()
 
     def _repaired(self, request: TranslateStep, prefix: Sequence[int]) -> int:
         """Return the number of tokens of a prefix that are an earlier translation with terms, not the request's."""
         if self._part.terms is None or request.prefix == self._begun:
             return 0
-        return max(len(prefix) - len(self._tokenizer.encode_target(normalise(self._begun))), 0)
+        return max(len(prefix) - len(self._prefix(self._begun)), 0)
 
-    def _begin(self, request: TranslateStep) -> Begin | None:
+    def _begin(self, text: str) -> Begin | None:
         """Return the begin of the translations, if the tokens of the prefix spell another text."""
-        return Begin.of(normalise(request.prefix), self._prefix(request), self._tokenizer) if request.prefix else None
+        if text and text not in self._begins:
+            self._begins[text] = Begin.of(normalise(text), self._prefix(text), self._tokenizer)
+        return self._begins[text] if text else None
 
-    def _is_spelled_badly(self, request: TranslateStep, prefix: Sequence[int]) -> bool:
+    def _is_spelled_badly(self, request: TranslateStep) -> bool:
         """Return whether the tokens of a prefix spell another text, or spell rare characters in bytes."""
-        return self._begin(request) is not None or not all(map(self._tokenizer.piece_text, prefix))
+        prefix = self._prefix(request.prefix)
+        return self._begin(request.prefix) is not None or not all(map(self._tokenizer.piece_text, prefix))
 
     async def _submit(self, jobs: Sequence[PendingJob[Hypotheses] | PendingJob[Scored]]) -> None:
         with current().trace_jobs((self._place.text, each.job, each.outcome) for each in jobs):
@@ -373,7 +399,7 @@ class SentenceTask:
             if not self._scores:
                 self._log_probs = tuple(value for one in whole[0] for value in one.log_probs)
             self._scores.append(sum(one.score for one in whole[0]))
-        begin = self._begin(request)
+        begin = self._begin(request.prefix)
         texts = []
         for first, *others in whole:
             later = (text_of(self._tokenizer, one.tokens) for one in others)
@@ -382,11 +408,16 @@ class SentenceTask:
             ended = all(one.finished for one in parts)
             self._ended[request, text] = self._ended.get((request, text), False) or ended
         if self._is_judged and len(jobs) == 1 and begin is None and not request.annotated:
-            prefix = await self._prefix_log_probs(jobs[0], found[0])
+            source_ids = jobs[0].job.source_ids
             for text, one in zip(texts, found[0], strict=True):
-                whole_one = replace(one, log_probs=(*prefix, *one.log_probs[len(prefix) :]))
-                self._scorer.remember(request.text, jobs[0].job.source_ids, text, whole_one)
+                self._scorer.remember(request.text, source_ids, text, one)
+                self._keep_past(source_ids, one)
         return texts
+
+    def _keep_past(self, source_ids: tuple[int, ...], found: Hypothesis) -> None:
+        """Keep the states of the first translation of a source, for others that begin as it does."""
+        if found.past is not None:
+            self._pasts.setdefault(source_ids, found.past)
 
     def _given_translations(self, request: TranslateStep, found: Sequence[PartHypothesis]) -> Sequence[str]:
         """Return the translations of the whole part that were given."""
@@ -397,23 +428,8 @@ class SentenceTask:
             self._ended[request, each.text] = each.hypothesis.finished
             if not request.prefix:
                 self._scorer.remember(request.text, self._part.source_ids, each.text, each.hypothesis)
+                self._keep_past(self._part.source_ids, each.hypothesis)
         return self._given
-
-    async def _prefix_log_probs(self, pending: PendingJob[Hypotheses], found: Hypotheses) -> Sequence[float]:
-        """Return the log-probability of each token of the prefix of a job.
-
-        The hypotheses of a beam search have none, because it computes several tokens of a prefix in one step: a short
-        greedy search is made for them.
-        """
-        job = pending.job
-        assert isinstance(job, DecodeJob)
-        if not (job.shown_prefix and found):
-            return ()
-        if job.options.prefix_log_probs:
-            return found[0].log_probs[: len(job.shown_prefix)]
-        weighing = self._client.decode(job.source_ids, WEIGHING, job.shown_prefix, follow_up=True)
-        await self._submit([weighing])
-        return (await weighing.answer())[0].log_probs[: len(job.shown_prefix)]
 
     async def _ranked(self, jobs: Jobs, found: Sequence[Hypotheses]) -> Sequence[Hypotheses]:
         """Return the hypotheses of some jobs with the coverage penalty in their scores, best first."""
@@ -440,28 +456,31 @@ class SentenceTask:
     async def _scored_targets(self, request: Score) -> Sequence[ScoredTarget]:
         """Return what the model thinks of translations, or nothing if one is longer than it may be."""
         pairs = await self._scorer.score(request.source, request.targets, attention=request.attention)
-        if any(len(pair.targets) > self._options.max_output_tokens for pair in pairs):
+        if any(pair.target_tokens > self._options.max_output_tokens for pair in pairs):
             return []
         return [
             ScoredTarget(
-                self._score(found),
-                targets,
-                found.log_probs[: len(targets)].tolist(),
-                sources,
-                found.attention[: len(targets)].tolist() if self._aligns and request.attention else None,
+                self._score(pair.found),
+                pair.targets,
+                pair.found.log_probs[: len(pair.targets)].tolist(),
+                pair.sources,
+                pair.found.attention[: len(pair.targets)].tolist() if self._aligns and request.attention else None,
             )
-            for found, sources, targets, _ in pairs
+            for pair in pairs
         ]
 
     async def _weighed(self, request: Weigh) -> Sequence[ScoredTarget]:
         """Return what the model thinks of begins of translations, or nothing if it cannot read a text or write one."""
-        prefixes = [tuple(self._tokenizer.encode_target(normalise(each))) for each in request.begins]
-        source_ids = tuple(self._tokenizer.encode_source(request.source))
+        prefixes = [self._prefix(each) for each in request.begins]
+        known = self._part.steps is None and request.source == self._part.read_text
+        source_ids = self._part.source_ids if known else tuple(self._tokenizer.encode_source(request.source))
         longest = self._limits.max_output(len(source_ids))
         fits = len(source_ids) <= self._limits.max_source_tokens and max(map(len, prefixes)) < longest
-        if not fits or any(Begin.of(*each, self._tokenizer) for each in zip(request.begins, prefixes, strict=True)):
+        if not fits or any(map(self._begin, request.begins)):
             return []
-        jobs = [self._client.decode(source_ids, WEIGHING, prefix, follow_up=True) for prefix in prefixes]
+        beam_size, past = self._options.job.beam_size, self._pasts.get(source_ids)
+        options = replace(WEIGHING, beam_size=beam_size)
+        jobs = [self._client.decode(source_ids, options, prefix, past=past, follow_up=True) for prefix in prefixes]
         await self._submit(jobs)
         return [
             ScoredTarget(
@@ -510,7 +529,7 @@ class SentenceTask:
         scored = None
         if (options.return_alignment or options.return_tokens) and normalise(text) == text:
             pair = await self._scored(self._part.text, text)
-            scored = pair and pair.found
+            scored = None if pair is None else pair.found
         log_probs = tuple(scored.log_probs.tolist()) if scored is not None else (0.0,) * (len(tokens) + 1)
         score = self._scores[0] if self._scores else 0.0
         finished = all(self._ended[output] for output in self._restored.outputs)

@@ -224,9 +224,16 @@ class TextTask:
         ]
 
     def _attending(self, options: Options, part: int) -> Options:
-        """Return the options of a job, whose hypotheses say where they looked if that is read."""
+        """Return the options of a job, whose hypotheses say where they looked if that is read.
+
+        What the engine knows of a part that may be decoded again is kept.
+        """
+        reviewed = _is_reviewed(self._plan.parts[part])
         read = self._needs_attention(self._plan.parts[part]) or self._plan.parts[part].terms is not None
-        return replace(options, attention=True) if read and self._model.keeps_attention else options
+        if not (read or reviewed):
+            return options
+        attention = read and self._model.keeps_attention
+        return replace(options, attention=attention, keep_past=reviewed, keep_encoded=reviewed)
 
     def _steps_of(self, index: int) -> list[SentenceTask]:
         part = self._plan.parts[index]
@@ -501,10 +508,11 @@ async def _alone(task: SentenceTask) -> list[PartHypothesis]:
 
 async def _ended(futures: Sequence[asyncio.Future[Any]]) -> None:
     """Cancel the unfinished futures, and read every outcome, even if this wait is cancelled."""
-    for each in futures:
+    unread = [each for each in futures if not each.done() or each.cancelled() or each.exception() is not None]
+    for each in unread:
         each.cancel()
-    if futures:
-        await asyncio.gather(*futures, return_exceptions=True)
+    if unread:
+        await asyncio.gather(*unread, return_exceptions=True)
 
 
 class TextEvents:

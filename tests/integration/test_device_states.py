@@ -124,9 +124,11 @@ def test_an_engine_looks_once_at_several_greedy_steps() -> None:
     looks: list[int] = []
 
     class Counting(DeviceBuffers):
-        def greedy_steps(self, sentences: int, steps: int, forced: np.ndarray | None = None) -> GreedySteps:
+        def greedy_steps(
+            self, sentences: int, steps: int, forced: np.ndarray | None = None, *, weighs: bool = False
+        ) -> GreedySteps:
             looks.append(steps)
-            return super().greedy_steps(sentences, steps, forced)
+            return super().greedy_steps(sentences, steps, forced, weighs=weighs)
 
     runner = device_runner()
     assert runner.state_graphs is not None

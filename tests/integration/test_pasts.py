@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
@@ -60,6 +61,19 @@ def without_past(job: dict[str, Any]) -> dict[str, Any]:
 
 def bytes_of(past: SavedPast) -> list[bytes]:
     return [each[: past.length].tobytes() for each in past.caches]
+
+
+@precisions
+def test_a_translation_from_a_past_has_the_log_probs_of_its_prefix(precision: str) -> None:
+    runner = random_runner(precision=precision)
+    with running_engine(runner) as harness:
+        wanted = [
+            {**each, "options": replace(each["options"], prefix_log_probs=True)}
+            for each in continued(runner, free(harness, runner), turns=True)
+        ]
+        expected = answers(harness, [without_past(each) for each in wanted])
+        assert answers(harness, wanted) == expected
+    assert all(value < 0 for (found,) in expected for value in found.log_probs)
 
 
 @precisions

@@ -15,7 +15,7 @@ from lingon.serving.decoding.job import Options, Sampling
 from lingon.serving.runtime.failpoints import Failpoints, FaultyBuffers, FaultyRunner
 from lingon.serving.runtime.host_buffers import OnnxBuffers
 from lingon.serving.runtime.onnx_runner import OnnxRunner
-from lingon.serving.runtime.runner import FREE, BatchShape, Buffers, GreedyBuffers
+from lingon.serving.runtime.runner import FREE, BatchShape, Buffers, GreedyBuffers, padded
 from lingon.text import BOS
 from tests.support.card_runner import card_runner
 from tests.support.engine_harness import Recorder, answers, options_for, running_engine
@@ -157,6 +157,30 @@ def test_a_beam_of_a_prefix_leaves_surplus_rows_within_the_capacity() -> None:
             expected = [answers(harness, [each]) for each in wanted]
         with running_engine(runner) as harness:
             assert [answers(harness, [each]) for each in wanted] == expected
+
+
+@precisions
+@pytest.mark.parametrize("beam_size", [1, 4])
+def test_the_log_probs_of_any_prefix_are_those_of_the_scorer(precision: str, beam_size: int) -> None:
+    runner, sources = random_runner(precision=precision), random_sources(6, longest=16)
+    prefixes = [random_prefix(1 + 2 * number, number) for number in range(len(sources))]
+    wanted = [
+        {
+            "source": source,
+            "prefix": prefix,
+            "options": replace(options_for(runner, source, beam_size=beam_size), prefix_log_probs=True),
+        }
+        for source, prefix in zip(sources, prefixes, strict=True)
+    ]
+    with running_engine(runner, max_rows=6 * beam_size) as harness:
+        together = [best for best, *_ in answers(harness, [*wanted])]
+        alone = [answers(harness, [each])[0][0] for each in wanted]
+    assert [each.log_probs for each in alone] == [each.log_probs for each in together]
+    for found, source, prefix in zip(together, sources, prefixes, strict=True):
+        (scored,) = runner.score(*padded([source]), *padded([found.tokens]))
+        length = len(prefix)
+        assert found.log_probs[:length] == pytest.approx(scored.log_probs[:length].tolist(), abs=2e-3)
+        assert found.score == pytest.approx(sum(found.log_probs[length:]) / 1)
 
 
 @precisions

@@ -46,6 +46,8 @@ class Model:
     goes_on: a translation that begins with a prefix; default: the free one goes on after as many words
     log_prob: of a word after the words before it
     shift: words at the begin of a translation that are aligned to the first one of the source
+    skipped: the word of the source that no word of a translation stands for, -1 for none
+    also: the attention that the word after it pays to it
     """
 
     free: Callable[[str], str] = word_for_word
@@ -54,6 +56,8 @@ class Model:
     log_prob: Callable[[str, str], float] = lambda before, word: -1.0
     aligned: bool = True
     shift: int = 0
+    skipped: int = -1
+    also: float = 0.0
     asked: list[object] = field(default_factory=list)
 
     def run(self, steps: SentenceSteps) -> Restored:
@@ -88,10 +92,12 @@ class Model:
     def _scored(self, source: str, target: str) -> ScoredTarget:
         sources, spans = ([found.span() for found in re.finditer(r"\w+|[^\w\s]", text)] for text in (source, target))
         values = [self.log_prob(target[:begin].rstrip(), target[begin:end]) for begin, end in spans]
-        attention = [
-            [float(column == min(max(row - self.shift, 0), len(sources) - 1)) for column in range(len(sources))]
-            for row in range(len(spans))
-        ]
+        attention = [[0.0] * len(sources) for _ in spans]
+        for row, weights in enumerate(attention):
+            column = row - self.shift + (0 <= self.skipped <= row - self.shift)
+            weights[min(max(column, 0), len(sources) - 1)] = 1.0
+            if column == self.skipped + 1 and self.skipped >= 0:
+                weights[self.skipped] = self.also
         return ScoredTarget(sum(values), spans, values, sources, attention if self.aligned else None)
 
 
@@ -162,6 +168,27 @@ def test_a_determiner_that_is_a_term_has_no_other_form() -> None:
     model = Model(log_prob=lambda before, word: -9.0 if word == "Kammer" and before != "Die" else -1.0)
     found = translated(model, "The house is big.", Term("the", "Jenes"), Term("house", "Kammer"))
     assert found.text == "Jenes Kammer ist groß."
+
+
+def test_a_term_that_no_word_stands_for_is_put_before_the_word_for_what_follows_in_the_source() -> None:
+    model = Model(free=lambda text: "Und Haus Hund.", goes_on=lambda text, prefix: f"{prefix} Hund.", skipped=2)
+    found = translated(model, "And house big dog.", Term("big", "großer"))
+    assert found.text == "Und Haus großer Hund."
+    assert found.terms == (TermUse(0, REPAIRED),)
+    assert not any(each.forced for each in steps_of(model))
+
+
+def test_a_term_that_what_is_settled_stands_for_is_not_put_elsewhere() -> None:
+    model = Model(goes_on=lambda text, prefix: f"{prefix} ist groß.")
+    found = translated(model, "The house is big.", Term("house", "Gebäude"), prefix="Das Haus")
+    assert found.text == "Das Haus ist groß."
+
+
+def test_a_place_of_two_terms_goes_to_the_one_that_it_looks_at_most() -> None:
+    model = Model(free=lambda text: "Und Haus Hund.", skipped=2, also=0.3)
+    found = translated(model, "And house big dog.", Term("big", "großer"), Term("dog", "Köter"))
+    assert found.text == "Und Haus großer Köter."
+    assert found.terms == (TermUse(0, REPAIRED), TermUse(1, REPAIRED))
 
 
 def test_a_term_twice_has_two_places() -> None:
