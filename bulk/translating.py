@@ -139,7 +139,7 @@ class Translate:
         self.backend = backend or BackendOptions(model=model, server=server)
         self._closing = ExitStack()
         self._translator: ListTranslator | None = None
-        self._answering: ListTranslator | None = None
+        self._answering: MemoryTranslator | None = None
         self._memory: tuple[Path, str] | None = None
         self._model: str | None = None
         self._provider = ""
@@ -277,10 +277,15 @@ class Translate:
         """
         cells: list[CellOutcome | None] = [_without_model(value) for value in values]
         positions: dict[TextKey, list[int]] = defaultdict(list)
+        memory = self._remembering() if self._memory else None
         for position, value in enumerate(values):
             if cells[position] is None:
                 language = languages[position] if languages else None
-                if isinstance(language, Unreadable):
+                around = values[position - 1 : position] if position else (), values[position + 1 : position + 2]
+                known = memory and memory.known(str(value), self._request_options(None), *map(_only_text, around))
+                if known:
+                    cells[position] = _cell(known)
+                elif isinstance(language, Unreadable):
                     cells[position] = CellOutcome(error=f"the language: {language.reason}")
                 else:
                     positions[str(value), language].append(position)
@@ -301,7 +306,7 @@ class Translate:
 
     def _answer(self, keys: list[TextKey]) -> tuple[list[TextKey], list[TextResult]]:
         options = self._request_options(keys[0][1])
-        results = _isolated(self._with_memory(), [text for text, _ in keys], options)
+        results = _isolated(self._opened(), [text for text, _ in keys], options)
         other = next((_label(each) for each in results if each.model and not self._is_from(each)), None)
         if other is not None:
             raise LingonError(f"the server has replaced the model of this run, {self._model}, by {other}")
@@ -315,12 +320,10 @@ class Translate:
         own = {"model": self.backend.server_model, **({"source": language} if language else {})}
         return {**self.options, **own}
 
-    def _with_memory(self) -> ListTranslator:
-        """Return the translator, which asks the memory first if there is one."""
+    def _remembering(self) -> MemoryTranslator:
+        """Return the translator that asks the memory first."""
         if self._answering is None:
-            opened = self._opened()
-            memory = self.memory()
-            self._answering = opened if memory is None else MemoryTranslator(opened, memory, None)
+            self._answering = MemoryTranslator(self._opened(), self.memory(), None)
         return self._answering
 
     def _opened(self) -> ListTranslator:
@@ -347,6 +350,11 @@ def _without_model(value: CellValue) -> CellOutcome | None:
     if isinstance(value, Unreadable):
         return CellOutcome(error=value.reason)
     return None if normalise(value) else BLANK
+
+
+def _only_text(values: Sequence[CellValue]) -> str:
+    """Return the text of a row next to another one, empty if there is none."""
+    return values[0] if values and isinstance(values[0], str) else ""
 
 
 def _cell(result: TextResult) -> CellOutcome:

@@ -67,6 +67,7 @@ from lingon.serving.rpc.standard_services import Health, add_reflection, model_s
 from lingon.serving.runtime.device import onnxruntime_version
 from lingon.serving.settings import DOCUMENT_BYTES, DOCUMENT_PROCESSES, HTTP_BYTES, Settings
 from lingon.serving.stores.data_dir import DataDir, StoreLimits
+from lingon.serving.stores.figures import StoredFigures
 from lingon.serving.stores.glossaries import GlossaryStore
 from lingon.serving.stores.memories import MemoryStore
 from lingon.serving.threads import avoid_preemption, new_threads_never_preempt, run_in_thread
@@ -123,7 +124,11 @@ class Server:
         self._supervisor = Supervisor(settings.hang_seconds)
         self._most_texts = min(settings.max_texts, settings.max_queue_texts)  # the queue never accepts more
         self._data_dir = open_data_dir(settings)
-        self._glossaries, self._memories = GlossaryStore(self._data_dir), MemoryStore(self._data_dir)
+        self._glossaries, self._memories = (
+            GlossaryStore(self._data_dir),
+            MemoryStore(self._data_dir, self.metrics.looked_up),
+        )
+        self.metrics.glossary_bytes.set_function(lambda: self._glossaries.loaded_bytes)
         live = LiveCalls(
             self._gate,
             self.metrics,
@@ -165,6 +170,9 @@ class Server:
                 avoid_preemption(worker_threads, lambda: any(each.contended for each in self._engines())),
             ):
                 opened.callback(asyncio.create_task(work).cancel)
+            if self._data_dir is not None:
+                counting = StoredFigures(self._data_dir).watch(self.metrics)
+                opened.callback(asyncio.create_task(counting).cancel)
             endpoint = opened.enter_context(HttpEndpoint(*address, registry, self._is_serving, self._received.update))
             self.metrics_port = endpoint.port
             server = await self._open_ports()

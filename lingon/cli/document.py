@@ -3,14 +3,16 @@
 from __future__ import annotations
 
 import sys
+from collections.abc import Sequence
 from contextlib import closing
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 
-from lingon.cli.backend import BackendOptions
+from lingon.cli.backend import BackendOptions, ListTranslator
 from lingon.cli.input import Input, size_of
 from lingon.cli.lines import LineColumns, LineReport, TranslateWork, answered
-from lingon.cli.memory import NO_MEMORY, open_with_memory
+from lingon.cli.memory import NO_MEMORY, MemoryTranslator, open_with_memory
 from lingon.cli.options import MemoryFiles
 from lingon.cli.output import check_output, print_message, wants_progress
 from lingon.client.options import TranslateOptions
@@ -141,7 +143,7 @@ def translate_document(
                 _write(output, content)
                 return True
         given = Input(iter(document.texts), sum(map(size_of, document.texts)))
-        work = TranslateWork(options, LineColumns(), as_json=False)
+        work = _DocumentWork(options, LineColumns(), as_json=False, texts=document.texts)
         shown = wants_progress(typed=False, output=output)
         with closing(answered(translator, given, work, report, batch_size, shown=shown, full_batches=True)) as found:
             for batch in found:
@@ -152,6 +154,21 @@ def translate_document(
         print_message(f"{path}: {note}")
     _write(output, written)
     return report.complete
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class _DocumentWork(TranslateWork):
+    """The translations of the texts of a document, which a memory looks up between their neighbours."""
+
+    texts: Sequence[str]
+
+    def answer(self, translator: ListTranslator, numbers: list[int], items: list[str]) -> list[TextResult]:
+        """See TranslateWork."""
+        if isinstance(translator, MemoryTranslator):
+            first, last = numbers[0] - 1, numbers[-1]
+            before, after = self.texts[:first][-1:], self.texts[last : last + 1]
+            translator = translator.between("".join(before), "".join(after))
+        return TranslateWork.answer(self, translator, numbers, items)
 
 
 def _read(path: Path, content: bytes, target: str, *, source: str, column: str | None) -> Document:

@@ -5,6 +5,7 @@ from __future__ import annotations
 import html
 import importlib
 import json
+import re
 import threading
 import time
 from collections.abc import Iterable, Iterator, Mapping, Sequence
@@ -30,6 +31,7 @@ from lingon.terms.term_list import TermList
 from lingon.text import normalise
 
 FROM_MEMORY = "from_memory"
+_TAG = re.compile(r"<[^<>]*+>")
 SUSPECT = frozenset(
     ["empty", "repetition", "copy", "wrong_language", "length_ratio", "length", "numbers", "unreadable"]
 )
@@ -44,8 +46,8 @@ class LocalMemory(Protocol):
 
     digest: str
 
-    def exact(self, text: str) -> Segment | None:
-        """Return the segment of this text, in the same case, or None."""
+    def exact(self, text: str, before: str = "", after: str = "") -> Segment | None:
+        """Return the segment of this text, in the same case, or None; before, after: the neighbours of the text."""
 
 
 @contextmanager
@@ -148,15 +150,33 @@ class NewPairs:
 class MemoryTranslator:
     """A translator that asks a memory first. pairs: is given what the model translates."""
 
-    def __init__(self, translator: ListTranslator, memory: LocalMemory | None, pairs: NewPairs | None) -> None:
-        self._translator, self._memory, self._pairs = translator, memory, pairs
+    def __init__(
+        self,
+        translator: ListTranslator,
+        memory: LocalMemory | None,
+        pairs: NewPairs | None,
+        around: tuple[str, str] | None = None,
+    ) -> None:
+        """around: what is before and after the texts of a call in their document, see `between`."""
+        self._translator, self._memory, self._pairs, self._around = translator, memory, pairs, around
         self.find_source, self.list_models = translator.find_source, translator.list_models
         self.close = translator.close
+
+    def between(self, before: str, after: str) -> MemoryTranslator:
+        """Return this translator for consecutive texts of one document, each of which has neighbours there.
+
+        before, after: the texts around them; empty at an end of the document
+        """
+        return MemoryTranslator(self._translator, self._memory, self._pairs, (before, after))
 
     def translate(self, texts: TextSequence, **options: Unpack[TranslateOptions]) -> list[TextResult]:
         """See Client. A text that the memory has is not sent."""
         texts = list(texts)
-        found = [self._known(text, options) for text in texts]
+        neighbours = [("", "")] * len(texts)
+        if self._around is not None:
+            before, after = self._around
+            neighbours = list(zip([before, *texts], [*texts[1:], after], strict=False))
+        found = [self.known(text, options, *each) for text, each in zip(texts, neighbours, strict=True)]
         asked = [text for text, known in zip(texts, found, strict=True) if known is None]
         rest = iter(self._translator.translate(asked, **options) if asked else ())
         results = [next(rest) if known is None else known for known in found]
@@ -166,12 +186,15 @@ class MemoryTranslator:
                     self._pairs.add(*pair, f"MT! {result.model}/{result.version}")
         return results
 
-    def _known(self, text: str, options: TranslateOptions) -> TextResult | None:
-        """Return the result of a text that the memory has, or None."""
+    def known(self, text: str, options: Mapping[str, Any], before: str = "", after: str = "") -> TextResult | None:
+        """Return the result of a text that the memory has, or None.
+
+        before, after: the neighbours of the text in its document, of which the same words count; empty if not known
+        """
         plain = plain_text(text, options)
         if self._memory is None or plain is None or _is_guided(options):
             return None
-        segment = self._memory.exact(plain)
+        segment = self._memory.exact(plain, _words_of(before, options), _words_of(after, options))
         if segment is None or _misses_terms(segment, options):
             return None
         target = html.escape(segment.target, quote=False) if _is_markup(options) else segment.target
@@ -186,7 +209,7 @@ class MemoryTranslator:
         return self._translator.score(pairs, **options)
 
 
-def _misses_terms(segment: Segment, options: TranslateOptions) -> bool:
+def _misses_terms(segment: Segment, options: Mapping[str, Any]) -> bool:
     """Return whether a translation lacks a term of the options. Those of glossaries are known to the server only."""
     if options.get("glossaries"):
         return True
@@ -197,7 +220,7 @@ def _misses_terms(segment: Segment, options: TranslateOptions) -> bool:
     return bool(terms.check(segment.target, terms.wanted(segment.source)).missed)
 
 
-def _is_guided(options: TranslateOptions) -> bool:
+def _is_guided(options: Mapping[str, Any]) -> bool:
     """Return whether options ask for another translation than that of a memory."""
     names = ("target_prefix", "alternatives", "forbidden_words", "forced_words")
     return options.get("format") == "pieces" or any(options.get(name) for name in names)
@@ -212,6 +235,11 @@ def plain_text(text: str, options: Mapping[str, Any]) -> str | None:
     if not _is_markup(options):
         return text
     return None if "<" in text else html.unescape(text)
+
+
+def _words_of(text: str, options: Mapping[str, Any]) -> str:
+    """Return a text without tags, as memories have it."""
+    return html.unescape(_TAG.sub("", text)) if _is_markup(options) else text
 
 
 def _pair(text: str, result: TextResult, options: TranslateOptions) -> tuple[str, str] | None:

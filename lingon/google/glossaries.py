@@ -12,6 +12,7 @@ import binascii
 import re
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import NamedTuple, Protocol
 from urllib.parse import unquote_to_bytes
 
@@ -22,6 +23,18 @@ from google.rpc import code_pb2
 
 from lingon.errors import InvalidRequest, LingonError, NotStored, RequestError, ServerError
 from lingon.google.codes import tag_of_google
+from lingon.google.term_sets import (
+    Pair,
+    TermSet,
+    check_languages,
+    holding,
+    is_of_sets,
+    joined,
+    read_sets,
+    sets_of,
+    tag_of,
+    terms_of,
+)
 from lingon.google.v3 import cloud_translation_pb2 as google
 from lingon.language_tags import is_same_tag, primary
 from lingon.terms.files import read_terms
@@ -32,6 +45,7 @@ TYPES = "type.googleapis.com/google.cloud.translation.v3."  # what the types of 
 SUCCEEDED = 2  # state of an operation
 PAGE, MOST_OF_PAGE = 100, 1000  # items of a page: default and bound
 SHOWN = 60  # characters of a value in a message
+INPUT_URI = "glossary.input_config.gcs_source.input_uri"
 KINDS = {
     "text/tab-separated-values": "tsv",
     "text/csv": "csv",
@@ -106,19 +120,25 @@ class GoogleGlossaries:
         self._kept = kept
 
     async def create(self, request: google.CreateGlossaryRequest) -> Operation:
-        """Store a new glossary of one pair of languages."""
+        """Store a new glossary of one pair of languages, or of sets of equivalent terms; all of it, or nothing."""
         wanted = request.glossary
         name = _glossary_name(wanted.name, "glossary.name")
-        if not wanted.HasField("language_pair"):
-            message = "glossary.language_pair must be set; sets of equivalent terms are not supported"
+        if wanted.HasField("language_codes_set"):
+            field = "glossary.language_codes_set.language_codes"
+            languages = check_languages(wanted.language_codes_set.language_codes, field)
+            stored = await self._create_sets(wanted, name, languages)
+        elif wanted.HasField("language_pair"):
+            pair = _Pair(
+                tag_of_google(wanted.language_pair.source_language_code),
+                tag_of_google(wanted.language_pair.target_language_code),
+            )
+            header = _header(name, pair, label=wanted.display_name)
+            header.create = True
+            stored = await self._kept.put_glossary(header, await _terms_of(wanted.input_config, pair))
+        else:
+            message = "glossary.language_pair or glossary.language_codes_set must be set"
             raise InvalidRequest("glossary.language_pair", message)
-        pair = _Pair(
-            tag_of_google(wanted.language_pair.source_language_code),
-            tag_of_google(wanted.language_pair.target_language_code),
-        )
-        header = _header(name, pair, label=wanted.display_name)
-        header.create = True
-        found = described(name, await self._kept.put_glossary(header, await _terms_of(wanted.input_config, pair)))
+        found = await self._described(name, stored)
         metadata = google.CreateGlossaryMetadata(name=found.name, state=SUCCEEDED, submit_time=found.submit_time)
         return Operation(_operation(name, "create"), metadata, found)
 
@@ -130,19 +150,24 @@ class GoogleGlossaries:
             raise InvalidRequest("update_mask", message)
         name = _glossary_name(wanted.name, "glossary.name")
         stored = await self._kept.glossary(name.name)
-        pair = _only_pair(stored)
-        header = _header(name, pair, label=wanted.display_name, version=stored.version)
-        if paths == {"input_config"}:
-            header.label = ""
-        header.merge = not wanted.HasField("input_config") or paths == {"display_name"}
-        terms = [] if header.merge else await _terms_of(wanted.input_config, pair)
-        found = described(name, await self._kept.put_glossary(header, terms))
+        label = "" if paths == {"input_config"} else wanted.display_name
+        refills = wanted.HasField("input_config") and paths != {"display_name"}
+        if refills and (before := await self._sets(stored)) is not None:
+            sets = await _sets_of(wanted.input_config, _languages(stored))
+            stored = await self._change_sets(name, stored, before, sets, label)
+        else:
+            pair = _only_pair(stored) if refills or not stored.dictionaries else _pairs(stored)[0]
+            header = _header(name, pair, label=label, version=stored.version)
+            header.merge = not refills
+            terms = await _terms_of(wanted.input_config, pair) if refills else []
+            stored = await self._kept.put_glossary(header, terms)
+        found = await self._described(name, stored)
         metadata = google.UpdateGlossaryMetadata(glossary=found, state=SUCCEEDED, submit_time=found.end_time)
         return Operation(_operation(name, "update"), metadata, found)
 
     async def get(self, request: google.GetGlossaryRequest) -> google.Glossary:
         name = _glossary_name(request.name, "name")
-        return described(name, await self._kept.glossary(name.name))
+        return await self._described(name, await self._kept.glossary(name.name))
 
     async def list(self, request: google.ListGlossariesRequest) -> google.ListGlossariesResponse:
         """List the glossaries that pass the filter, sorted by name."""
@@ -150,7 +175,7 @@ class GoogleGlossaries:
         left = [each for each in await self._kept.glossaries() if passes(each) and each.name > request.page_token]
         page = left[: _page_size(request.page_size)]
         token = page[-1].name if len(page) < len(left) else ""
-        found = [described(_Name(request.parent, each.name), each) for each in page]
+        found = [await self._described(_Name(request.parent, each.name), each) for each in page]
         return google.ListGlossariesResponse(glossaries=found, next_page_token=token)
 
     async def delete(self, request: google.DeleteGlossaryRequest) -> Operation:
@@ -174,7 +199,7 @@ class GoogleGlossaries:
             if match["kind"] != "delete":
                 raise _unknown_operation(name) from None
             return _deleted(glossary, Timestamp())
-        found = described(glossary, stored)
+        found = await self._described(glossary, stored)
         if match["kind"] == "create":
             created = google.CreateGlossaryMetadata(name=found.name, state=SUCCEEDED, submit_time=found.submit_time)
             return Operation(name, created, found)
@@ -189,7 +214,7 @@ class GoogleGlossaries:
         """
         name = _glossary_name(config.glossary, "glossary_config.glossary")
         stored = await self._kept.glossary(name.name)
-        pairs = [_Pair(each.source_language_code, each.target_language_code) for each in stored.dictionaries]
+        pairs = _pairs(stored)
         if not any(
             (not source or primary(source) == primary(pair.source)) and primary(target) == primary(pair.target)
             for pair in pairs
@@ -199,9 +224,14 @@ class GoogleGlossaries:
         return name.name
 
     async def create_entry(self, request: google.CreateGlossaryEntryRequest) -> google.GlossaryEntry:
-        """Add a term to a glossary; it replaces one with the same source."""
+        """Add a term to a glossary; it replaces one with the same source. A set is joined to one with a common term."""
         name = _glossary_name(request.parent, "parent")
         stored = await self._kept.glossary(name.name)
+        if request.glossary_entry.HasField("terms_set"):
+            before, wanted = await self._only_sets(stored), _set_of(request.glossary_entry, stored)
+            after = await asyncio.to_thread(joined, [*before, wanted], "glossary_entry.terms_set")
+            await self._change_sets(name, stored, before, after)
+            return _set_entry(name, holding(after, wanted))
         pair = _pair_of(request.glossary_entry, stored)
         term = _term_of(request.glossary_entry, pb.Term())
         header = _header(name, pair, version=stored.version)
@@ -210,7 +240,12 @@ class GoogleGlossaries:
         return _entry(name, pair, term)
 
     async def update_entry(self, request: google.UpdateGlossaryEntryRequest) -> google.GlossaryEntry:
-        """Replace a term."""
+        """Replace a term, or a set of equivalent terms."""
+        if in_set := _set_entry_name(request.glossary_entry.name):
+            stored = await self._kept.glossary(in_set[0].name)
+            wanted = _set_of(request.glossary_entry, stored)
+            await self._rewrite_set(stored, in_set, [wanted])
+            return _set_entry(in_set[0], wanted)
         name, pair, source = _entry_name(request.glossary_entry.name, "glossary_entry.name")
         changed: list[pb.Term] = []
 
@@ -222,27 +257,98 @@ class GoogleGlossaries:
         return _entry(name, pair, changed[0])
 
     async def delete_entry(self, request: google.DeleteGlossaryEntryRequest) -> None:
-        """Remove a term."""
+        """Remove a term, or a set of equivalent terms."""
+        if in_set := _set_entry_name(request.name):
+            await self._rewrite_set(await self._kept.glossary(in_set[0].name), in_set, [])
+            return
         name, pair, source = _entry_name(request.name, "name")
         await self._rewrite(name, pair, source, lambda term: [])
 
     async def get_entry(self, request: google.GetGlossaryEntryRequest) -> google.GlossaryEntry:
+        if in_set := _set_entry_name(request.name):
+            sets = await self._only_sets(await self._kept.glossary(in_set[0].name))
+            return _set_entry(in_set[0], sets[_index_of_set(sets, *in_set)])
         name, pair, source = _entry_name(request.name, "name")
         terms = await self._kept.terms(name.name, *pair)
         return _entry(name, pair, terms[_index(terms, name, source)])
 
     async def list_entries(self, request: google.ListGlossaryEntriesRequest) -> google.ListGlossaryEntriesResponse:
-        """List the terms of all pairs of languages, in their order."""
+        """List the sets of equivalent terms, or the terms of all pairs of languages, in their order."""
         name = _glossary_name(request.parent, "parent")
-        found: list[tuple[_Pair, pb.Term]] = []
-        for each in (await self._kept.glossary(name.name)).dictionaries:
-            pair = _Pair(each.source_language_code, each.target_language_code)
-            found += [(pair, term) for term in await self._kept.terms(name.name, *pair) if term.target]
+        stored = await self._kept.glossary(name.name)
+        found = list[Callable[[], google.GlossaryEntry]]()
+        if (sets := await self._sets(stored)) is not None:
+            found += [partial(_set_entry, name, each) for each in sets]
+        else:
+            for pair in _pairs(stored):
+                terms = await self._kept.terms(name.name, *pair)
+                found += [partial(_entry, name, pair, term) for term in terms if term.target]
         begin = _page_begin(request.page_token)
         end = begin + _page_size(request.page_size)
-        entries = [_entry(name, pair, term) for pair, term in found[begin:end]]
+        entries = [entry() for entry in found[begin:end]]
         token = str(end) if end < len(found) else ""
         return google.ListGlossaryEntriesResponse(glossary_entries=entries, next_page_token=token)
+
+    async def _described(self, name: _Name, stored: stores.Glossary) -> google.Glossary:
+        """Return a glossary in Google's form; the entries of one of sets are the sets."""
+        found = described(name, stored)
+        if (sets := await self._sets(stored)) is not None:
+            found.entry_count = len(sets)
+        return found
+
+    async def _sets(self, stored: stores.Glossary) -> Sequence[TermSet] | None:
+        """Return the sets of a glossary, or None for one of other terms."""
+        pairs = _pairs(stored)
+        if not is_of_sets(pairs):
+            return None
+        terms: dict[Pair, Sequence[pb.Term]] = {pair: await self._kept.terms(stored.name, *pair) for pair in pairs}
+        return await asyncio.to_thread(sets_of, terms)
+
+    async def _only_sets(self, stored: stores.Glossary) -> Sequence[TermSet]:
+        """Return the sets of a glossary. Raises InvalidRequest for one of other terms."""
+        sets = await self._sets(stored)
+        if sets is None:
+            raise InvalidRequest("name", f"glossary {stored.name} has terms of pairs of languages, and no sets")
+        return sets
+
+    async def _create_sets(self, wanted: google.Glossary, name: _Name, languages: Sequence[str]) -> stores.Glossary:
+        """Store a new glossary of sets. Nothing of it stays if one of its pairs is refused."""
+        terms = terms_of(await _sets_of(wanted.input_config, languages), languages)
+        (first, its_terms), *others = ((_Pair(*pair), own) for pair, own in terms.items())
+        header = _header(name, first, label=wanted.display_name)
+        header.create = True
+        stored = await self._kept.put_glossary(header, its_terms)
+        try:
+            for pair, own in others:
+                stored = await self._kept.put_glossary(_header(name, pair, version=stored.version), own)
+        except BaseException:
+            await asyncio.shield(self._kept.delete_glossary(name.name))
+            raise
+        return stored
+
+    async def _change_sets(
+        self, name: _Name, stored: stores.Glossary, before: Sequence[TermSet], after: Sequence[TermSet], label: str = ""
+    ) -> stores.Glossary:
+        """Store other sets in place of those of a glossary: the terms of each pair that changes, and a label."""
+        languages = _languages(stored)
+        old, new = terms_of(before, languages), terms_of(after, languages)
+        changed = [pair for pair in new if new[pair] != old[pair]] or [next(iter(new))]
+        for pair in changed:
+            header = _header(name, _Pair(*pair), label=label, version=stored.version)
+            stored = await self._kept.put_glossary(header, new[pair])
+        return stored
+
+    async def _rewrite_set(
+        self, stored: stores.Glossary, in_set: tuple[_Name, str, str], wanted: Sequence[TermSet]
+    ) -> None:
+        """Store other sets in place of one; in_set: its glossary, and the language and the text of a term of it."""
+        before = await self._only_sets(stored)
+        at = _index_of_set(before, *in_set)
+        rest = [*before[:at], *before[at + 1 :]]
+        after = await asyncio.to_thread(joined, [*before[:at], *wanted, *before[at + 1 :]], "glossary_entry.terms_set")
+        if len(after) < len(rest) + len(wanted):
+            raise InvalidRequest("glossary_entry.terms_set", "glossary_entry.terms_set has a term of another set")
+        await self._change_sets(in_set[0], stored, before, after)
 
     async def _rewrite(
         self, name: _Name, pair: _Pair, source: str, change: Callable[[pb.Term], Sequence[pb.Term]]
@@ -301,13 +407,20 @@ def _header(name: _Name, pair: _Pair, *, label: str = "", version: int = 0) -> s
     )
 
 
+def _pairs(glossary: stores.Glossary) -> list[_Pair]:
+    return [_Pair(each.source_language_code, each.target_language_code) for each in glossary.dictionaries]
+
+
+def _languages(glossary: stores.Glossary) -> list[str]:
+    return sorted({tag for pair in _pairs(glossary) for tag in pair})
+
+
 def _only_pair(glossary: stores.Glossary) -> _Pair:
     """Return the languages of a glossary of one pair. Raises InvalidRequest for another one."""
     if len(glossary.dictionaries) != 1:
         message = f"glossary {glossary.name} has {len(glossary.dictionaries)} pairs of languages, and must have one"
         raise InvalidRequest("name", message)
-    (each,) = glossary.dictionaries
-    return _Pair(each.source_language_code, each.target_language_code)
+    return _pairs(glossary)[0]
 
 
 async def _terms_of(config: google.GlossaryInputConfig, pair: _Pair) -> list[pb.Term]:
@@ -315,9 +428,38 @@ async def _terms_of(config: google.GlossaryInputConfig, pair: _Pair) -> list[pb.
 
     pair: languages of the terms, which a file of TMX names
     """
-    address, field = config.gcs_source.input_uri, "glossary.input_config.gcs_source.input_uri"
+    data = _data_of(config)
+    # A thread, because a glossary of megabytes would block the event loop for too long.
+    return [] if data is None else await asyncio.to_thread(_read, data, pair)
+
+
+async def _sets_of(config: google.GlossaryInputConfig, languages: Sequence[str]) -> list[TermSet]:
+    """Return the sets of equivalent terms of a data: address; see `_terms_of`."""
+    data = _data_of(config)
+    return [] if data is None else await asyncio.to_thread(_read_sets, data, languages)
+
+
+class _Data(NamedTuple):
+    """A data: address. parameters: in lower case; kind: suffix of a file of its type."""
+
+    content: str
+    parameters: str
+    kind: str
+
+    def read(self) -> bytes:
+        """Return the content. Raises InvalidRequest."""
+        data = unquote_to_bytes(self.content)
+        try:
+            return base64.b64decode(data, validate=True) if self.parameters.endswith(";base64") else data
+        except binascii.Error as error:
+            raise InvalidRequest(INPUT_URI, f"{INPUT_URI} is no base64: {error}") from None
+
+
+def _data_of(config: google.GlossaryInputConfig) -> _Data | None:
+    """Return the data: address of a request, or None without one. Raises InvalidRequest."""
+    address, field = config.gcs_source.input_uri, INPUT_URI
     if not address:
-        return []
+        return None
     match = _DATA.fullmatch(address)
     if match is None:
         message = f"{field} must be a data: address, such as data:text/csv,house%2CHaus, or the entries be created one "
@@ -326,20 +468,24 @@ async def _terms_of(config: google.GlossaryInputConfig, pair: _Pair) -> list[pb.
     if kind is None:
         expected = ", ".join(KINDS)
         raise InvalidRequest(field, f"{field} must be of the type {expected}, got {match['type'][:SHOWN]!r}")
-    # A thread, because a glossary of megabytes would block the event loop for too long.
-    return await asyncio.to_thread(_read, match["content"], match["parameters"].lower(), kind, pair, field)
+    return _Data(match["content"], match["parameters"].lower(), kind)
 
 
-def _read(content: str, parameters: str, kind: str, pair: _Pair, field: str) -> list[pb.Term]:
-    """Return the terms of the content of an address. Raises InvalidRequest."""
-    data = unquote_to_bytes(content)
+def _read(data: _Data, pair: _Pair) -> list[pb.Term]:
+    """Return the terms of an address. Raises InvalidRequest."""
+    content = data.read()
     try:
-        data = base64.b64decode(data, validate=True) if parameters.endswith(";base64") else data
-        return [term.message() for term in read_terms(f"glossary.{kind}", *pair, content=data)]
-    except binascii.Error as error:
-        raise InvalidRequest(field, f"{field} is no base64: {error}") from None
+        return [term.message() for term in read_terms(f"glossary.{data.kind}", *pair, content=content)]
     except LingonError as error:
-        raise InvalidRequest(field, str(error)) from None
+        raise InvalidRequest(INPUT_URI, str(error)) from None
+
+
+def _read_sets(data: _Data, languages: Sequence[str]) -> list[TermSet]:
+    """Return the sets of an address. Raises InvalidRequest."""
+    delimiter = {"csv": ",", "tsv": "\t"}.get(data.kind)
+    if delimiter is None:
+        raise InvalidRequest(INPUT_URI, f"{INPUT_URI} of sets of equivalent terms must be of the type text/csv")
+    return joined(read_sets(data.read(), languages, INPUT_URI, delimiter=delimiter), INPUT_URI)
 
 
 def _filter(text: str) -> Callable[[stores.Glossary], bool]:
@@ -386,11 +532,61 @@ def _entry_name(name: str, field: str) -> tuple[_Name, _Pair, str]:
     parts = match["entry"].split(".") if match else []
     try:
         source, target, coded = parts
-        text = base64.urlsafe_b64decode(coded + "=" * (-len(coded) % 4)).decode()
     except ValueError:
-        raise InvalidRequest(field, f"{field} must be the name of an entry in a reply, got {name[:SHOWN]!r}") from None
+        raise _no_entry(name, field) from None
     assert match is not None
-    return _glossary_name(match["glossary"], field), _Pair(source, target), text
+    return _glossary_name(match["glossary"], field), _Pair(source, target), _decoded(coded, name, field)
+
+
+def _decoded(coded: str, name: str, field: str) -> str:
+    """Return the text in the name of an entry. Raises InvalidRequest."""
+    try:
+        return base64.urlsafe_b64decode(coded + "=" * (-len(coded) % 4)).decode()
+    except ValueError:
+        raise _no_entry(name, field) from None
+
+
+def _no_entry(name: str, field: str) -> InvalidRequest:
+    return InvalidRequest(field, f"{field} must be the name of an entry in a reply, got {name[:SHOWN]!r}")
+
+
+def _set_entry(name: _Name, terms: TermSet) -> google.GlossaryEntry:
+    """Return the entry of a set, whose name has the term of its first language."""
+    tags = sorted(terms)
+    coded = base64.urlsafe_b64encode(terms[tags[0]].encode()).decode().rstrip("=")
+    found = google.GlossaryEntry(name=f"{name}/glossaryEntries/{tags[0]}.{coded}")
+    for tag in tags:
+        found.terms_set.terms.add(language_code=tag, text=terms[tag])
+    return found
+
+
+def _set_entry_name(name: str) -> tuple[_Name, str, str] | None:
+    """Return the glossary, and the language and the text of a term of a set, or None if it is no entry of sets."""
+    match = _ENTRY.fullmatch(name)
+    tag, _, coded = match["entry"].partition(".") if match else ("", "", "")
+    if match is None or not coded or "." in coded:
+        return None
+    return _glossary_name(match["glossary"], "name"), tag, _decoded(coded, name, "name")
+
+
+def _index_of_set(sets: Sequence[TermSet], name: _Name, tag: str, text: str) -> int:
+    """Return the index of the set with a term of a language. Raises NotStored."""
+    found = next((index for index, each in enumerate(sets) if each.get(tag) == text), None)
+    if found is None:
+        raise NotStored("glossary entry", name.name, f"glossary {name.name} has no entry for {text[:SHOWN]!r}")
+    return found
+
+
+def _set_of(entry: google.GlossaryEntry, glossary: stores.Glossary) -> TermSet:
+    """Return the set of an entry. Raises InvalidRequest."""
+    field, languages = "glossary_entry.terms_set", _languages(glossary)
+    terms = [(tag_of(each.language_code, field), each.text.strip()) for each in entry.terms_set.terms]
+    if len(dict(terms)) < max(2, len(terms)) or not all(text for _, text in terms):
+        raise InvalidRequest(field, f"{field} must have the terms of two languages or more, one of each")
+    if unknown := next((tag for tag, _ in terms if tag not in languages), None):
+        known = ", ".join(languages)
+        raise InvalidRequest(field, f"{field} must have languages of the glossary, {known}, got {unknown[:SHOWN]!r}")
+    return dict(joined([dict(terms)], field)[0])
 
 
 def _pair_of(entry: google.GlossaryEntry, glossary: stores.Glossary) -> _Pair:

@@ -32,9 +32,13 @@ class LocalMemory:
         """See `Memory`."""
         return self._memory.digest
 
-    def exact(self, text: str) -> Segment | None:
-        """Return the segment of this text, in the same case, that was changed last, or None."""
-        found = self._memory.find(text, min_score=EXACT)
+    def exact(self, text: str, before: str = "", after: str = "") -> Segment | None:
+        """Return the segment of this text, in the same case, or None: the one with these neighbours if there is one,
+        else the last one changed.
+
+        before, after: the neighbours of the text in its document; empty if they are not known
+        """
+        found = self._memory.find(text, before, after, min_score=EXACT)
         if found and normalise(found[0].segment.source) == normalise(text):
             return found[0].segment
         return None

@@ -32,10 +32,17 @@ class Match(NamedTuple):
     score: 50 to 101: 100 times one minus the edit distance of the two sources in characters, divided by the length of
         the longer one, rounded down. Case and the number of blanks do not count. 100 is an exact match, 101 one whose
         neighbours are the same too
+    adapted: the segment with the numbers and placeholders of the text, if they are others, see `adaptation`
     """
 
     segment: Segment
     score: int
+    adapted: Segment | None = None
+
+    @property
+    def target(self) -> str:
+        """What the memory says for the text."""
+        return (self.adapted or self.segment).target
 
 
 class Tables(NamedTuple):

@@ -8,7 +8,9 @@ if the model finds it about as likely as its own translation.
 from __future__ import annotations
 
 import re
-from collections.abc import Generator, Sequence
+from collections import Counter
+from collections.abc import Callable, Generator, Sequence
+from dataclasses import replace
 from typing import NamedTuple
 
 from lingon.segments.protection import find_protected
@@ -41,15 +43,38 @@ class EarlierPair(NamedTuple):
     target: str
 
 
-def with_earlier(steps: SentenceSteps, earlier: EarlierPair) -> SentenceSteps:
-    """Translate a sentence that the model reads unchanged by other steps, and once more as an earlier pair begins."""
-    request = next(steps)
+def with_earlier(steps: Callable[[], SentenceSteps], earlier: EarlierPair) -> SentenceSteps:
+    """Translate a sentence by other steps, and what the model reads first once more as an earlier pair begins.
+
+    steps: starts them. They are taken with the second translation if they need no more than it, which is so if all
+        kept strings are in it, else with the first one
+    earlier: a similar sentence with the numbers and placeholders of this one
+    """
+    free = steps()
+    try:
+        request = next(free)
+    except StopIteration as done:  # there is nothing to translate
+        nothing: Restored = done.value
+        return nothing
     outputs = [each for each in (yield request) if isinstance(each, str)]
     if isinstance(request, TranslateStep) and outputs and not request.prefix:
         guided = yield from _guided(request.text, outputs[0], earlier)
-        if guided is not None:
-            return Restored(guided[1], outputs=(guided,))
-    return (yield from _rest(steps, outputs))
+        restored = None if guided is None else _restored(steps(), guided)
+        if restored is not None:
+            return restored
+    return (yield from _rest(free, outputs))
+
+
+def _restored(steps: SentenceSteps, guided: tuple[TranslateStep, str]) -> Restored | None:
+    """Return the translation that some steps make of a guided output alone, or None if they need another one."""
+    next(steps)
+    try:
+        steps.send([guided[1]])
+    except StopIteration as done:
+        made: Restored = done.value
+        return replace(made, outputs=(guided,), is_guided=True) if made.outputs else None
+    steps.close()
+    return None
 
 
 def _rest(steps: SentenceSteps, answer: SentenceAnswer) -> SentenceSteps:
@@ -108,7 +133,12 @@ def begin_of(earlier: EarlierPair, shared: int, found: Sequence[SpanLink]) -> st
             break
         linked.append((word.end(), bool(own)))
     end = max((end for end, is_linked in linked if is_linked), default=0)
-    prefix = earlier.target[:end]
-    if find_protected(prefix) or not figures_of(prefix) <= figures_of(earlier.source[:shared]):
+    prefix, begin = earlier.target[:end], earlier.source[:shared]
+    if not _strings(prefix) <= _strings(begin) or not figures_of(prefix) <= figures_of(begin):
         return ""
     return prefix
+
+
+def _strings(text: str) -> Counter[str]:
+    """Return the strings of a text that are kept, and how often each is there."""
+    return Counter(text[begin:end] for begin, end, _ in find_protected(text))

@@ -153,6 +153,7 @@ class Restored:
     lowered: of a sentence in capitals: how the model read and wrote it
     outputs: what it is made of. An output that was asked for and not used is not among them
     terms: how the terms in the texts that the model read came into these outputs, in the order of the outputs
+    is_guided: whether it begins as an earlier translation, see `memory_steps`
     """
 
     text: str
@@ -161,6 +162,7 @@ class Restored:
     lowered: Lowered | None = None
     outputs: tuple[SentenceOutput, ...] = field(default=(), compare=False)
     terms: tuple[TermUse, ...] = field(default=(), compare=False)
+    is_guided: bool = field(default=False, compare=False)
 
 
 class TermUse(NamedTuple):

@@ -25,6 +25,7 @@ from grpc._cython import cygrpc  # type: ignore[attr-defined]
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 
 from lingon.errors import RequestError
+from lingon.memories.memory import EXACT, IN_CONTEXT
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.scheduler import EngineLoad
 from lingon.serving.guard import REASONS as GUARD_REASONS
@@ -199,6 +200,8 @@ WATCHED_FILES = ("api_keys", "tls_certificate", "tls_client_ca", "tls_client_crl
 CALL_OUTCOMES = ("served", "refused")  # refused: the work of the call did not begin
 CALL_KINDS = ("translation", "live", "health", "watch", "reflection")  # each has separate limits
 LIVE_UPDATES = ("draft", "complete", "failed")  # kinds of updates of speakers
+STORED = ("glossary", "memory")  # kinds of what callers store
+LOOK_UPS = ("context", "exact", "fuzzy", "none")  # best matches of translation memories
 RESTART_CAUSES = ("death", "hang")
 CHANGES = ("loaded", "unloaded", "refused")  # outcomes of requests to change the served models
 STATES = ("loaded", "loading", "cold")  # of a served model
@@ -365,6 +368,17 @@ class Metrics:
     )
     cache_evictions = counter("cache_evictions", "Translations that left the full cache for newer ones.")
     cache_bytes = gauge("cache_bytes", "Memory of the translations in the cache, in bytes; 0 without a cache.")
+    stored = gauge("stored", "Glossaries and translation memories that callers have stored.", kind=STORED)
+    stored_entries = gauge("stored_entries", "Terms of the glossaries and segments of the memories.", kind=STORED)
+    stored_bytes = gauge(
+        "stored_bytes", "Size of the stored glossaries and memories on the disk, in bytes.", kind=STORED
+    )
+    glossary_bytes = gauge("glossary_memory_bytes", "Memory of the glossaries that are loaded, in bytes.")
+    memory_lookups = counter(
+        "memory_lookups",
+        "Sentences that were looked up in translation memories, by the best match; context: with the same neighbours.",
+        result=LOOK_UPS,
+    )
     second = counter(
         "second",
         "Sentences that were to be sent to the second translator, by why and by what came of it; see SecondOutcome.",
@@ -452,6 +466,11 @@ class Metrics:
         self._unloaded[model.labels] = model
         for labels in list(self._unloaded)[:-KEPT_MODELS]:
             self._unloaded.pop(labels).remove_series(Counter, Histogram)
+
+    def looked_up(self, score: int) -> None:
+        """Count a sentence that was looked up in memories; score: of its best match, 0 without one."""
+        results = {0: "none", EXACT: "exact", IN_CONTEXT: "context"}
+        self.memory_lookups.labels(results.get(score, "fuzzy")).inc()
 
     def second_ended(self, reason: pb.SecondReason.ValueType, result: pb.SecondResult.ValueType) -> None:
         """Count a sentence that was to be sent to the second translator; reason, result: numbers of SecondOutcome."""

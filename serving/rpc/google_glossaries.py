@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any
+from typing import Any, cast
 
 from google.longrunning import operations_proto_pb2 as operations_pb2
 from google.protobuf.empty_pb2 import Empty
@@ -21,11 +21,27 @@ OPERATIONS = "google.longrunning.Operations"
 Method = Callable[[Any, Context], Awaitable[Any]]
 
 
+class _ArrivedCall:
+    """The context of a call whose request has arrived whole, for several changes of glossaries.
+
+    Each change would send the metadata of the call, which gRPC sends once; see `uploads`.
+    """
+
+    def __init__(self, context: Context) -> None:
+        self._context = context
+
+    def __getattr__(self, name: str) -> Any:
+        return getattr(self._context, name)
+
+    async def send_initial_metadata(self, metadata: Any) -> None:
+        """Send nothing."""
+
+
 class CallGlossaries:
     """The glossaries of the caller of a call; see lingon.google.glossaries.KeptGlossaries."""
 
     def __init__(self, service: GlossaryService, context: Context) -> None:
-        self._service, self._context = service, context
+        self._service, self._context = service, cast(Context, _ArrivedCall(context))
 
     async def put_glossary(self, header: stores.PutGlossaryHeader, terms: Sequence[pb.Term]) -> stores.Glossary:
         async def messages() -> AsyncIterator[stores.PutGlossaryRequest]:

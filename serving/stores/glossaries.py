@@ -64,6 +64,11 @@ class GlossaryStore:
         self._data_dir = data_dir
         self._matchers = None if data_dir is None else Loaded[Matcher | None](data_dir, matcher_bytes)
 
+    @property
+    def loaded_bytes(self) -> int:
+        """Memory of the matchers that are kept."""
+        return 0 if self._matchers is None else self._matchers.size
+
     async def put(
         self, caller: str, header: pb.PutGlossaryHeader, parts: AsyncIterator[Sequence[translation_pb2.Term]]
     ) -> pb.Glossary:

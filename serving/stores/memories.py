@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import shutil
-from collections.abc import AsyncGenerator, AsyncIterator, Iterator, Sequence
+from collections.abc import AsyncGenerator, AsyncIterator, Callable, Iterator, Sequence
 from dataclasses import replace
 from functools import partial
 from pathlib import Path
@@ -11,6 +11,7 @@ from pathlib import Path
 from lingon.errors import InvalidRequest, NotStored, StoredDamaged, StoreFull, Unsupported
 from lingon.files import remove_file
 from lingon.language_tags import canonical, is_one_language
+from lingon.memories.adaptation import adapted_matches
 from lingon.memories.building import build
 from lingon.memories.memory import EXACT, Memory
 from lingon.memories.segment import MOST_TEXT, Segment, SegmentError
@@ -55,8 +56,9 @@ class MemoryStore:
     Its methods take the caller of a call, see `owner_of`. Without a folder all raise Unsupported.
     """
 
-    def __init__(self, data_dir: DataDir | None) -> None:
-        self._data_dir = data_dir
+    def __init__(self, data_dir: DataDir | None, looked_up: Callable[[int], None] = lambda score: None) -> None:
+        """looked_up: called for each text that is looked up, with the score of its best match, 0 without one."""
+        self._data_dir, self.looked_up = data_dir, looked_up
         self._opened_memories = None if data_dir is None else Loaded[tuple[MemoryHeader, Memory]](data_dir, MOST_OPEN)
 
     async def put(
@@ -116,6 +118,7 @@ class MemoryStore:
         found = list[pb.MatchList]()
         for text in request.texts:  # each by itself, so that others have the threads in between
             found.append(await data_dir.run(partial(_look_up, name, memory, text, min_score, most)))
+            self.looked_up(max((match.score for match in found[-1].matches), default=0))
         return found
 
     async def delete(self, caller: str, name: str) -> None:
@@ -251,13 +254,13 @@ def _messages(memory: Memory) -> Iterator[pb.SegmentList]:
 
 def _look_up(name: str, memory: Memory, text: str, min_score: int, most: int) -> pb.MatchList:
     span = translation_pb2.Span(begin=0, end=len(text))
-    found = memory.find(text, min_score=min_score, most=most) if most else []
+    found = adapted_matches(memory, text, min_score=min_score, most=most) if most else []
     return pb.MatchList(
         matches=[
             translation_pb2.MemoryMatch(
                 memory=name,
                 source=each.segment.source,
-                target=each.segment.target,
+                target=each.target,
                 score=each.score,
                 source_span=span,
                 origin=each.segment.origin,

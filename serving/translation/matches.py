@@ -2,8 +2,8 @@
 
 A text is looked up whole, then sentence by sentence. A sentence in which tags are placed is not looked up, because a
 memory has plain texts. The translation of an exact match is taken unless its source has another case, it lacks a term,
-a string to keep or a placeholder, or the request restricts translations. The best fuzzy match guides the translation of
-a sentence that the model reads unchanged, if the request says so.
+a string to keep or a placeholder, or the request restricts translations. The best fuzzy match, with the numbers and
+placeholders of the sentence, guides the translation of a sentence without terms, if the request says so.
 """
 
 from __future__ import annotations
@@ -51,6 +51,7 @@ def _matched(plan: TextPlan, memories: RequestMemories) -> TextPlan:
             before = sentences[index - 1] if index else ""
             after = sentences[index + 1] if index + 1 < len(sentences) else ""
             found = memories.find(sentence, before, after)
+            memories.looked_up(found[0][1].score if found else 0)
         taken = next((place for place, (_, match) in enumerate(found) if _fits(match, sentence, here)), None)
         if (begun and index == 0) or not memories.takes:
             taken = None
@@ -74,6 +75,7 @@ def _whole(plan: TextPlan, memories: RequestMemories) -> TextPlan | None:
     taken = next((place for place, (_, match) in enumerate(found) if _fits(match, text, plan.parts)), None)
     if taken is None:
         return None
+    memories.looked_up(found[0][1].score)
     part = _given(plan.parts[:1], text, found[taken][1])
     document = TextLayout(plan.document.text, (span,))
     return replace(plan, document=document, parts=(part,), matches=_planned(found, span, taken))
@@ -110,10 +112,10 @@ def _given(parts: Sequence[Part], sentence: str, match: Match) -> Part:
 
 
 def _guided(part: Part, match: Match) -> Part:
-    """Return the part of a sentence with a match that guides its translation, if the model reads it unchanged."""
-    if part.steps is not None or part.terms is not None or part.reading is not None:
+    """Return the part of a sentence with a match that guides its translation, unless it has terms."""
+    if part.terms is not None or part.reading is not None:
         return part
-    segment = match.segment
+    segment = match.adapted or match.segment
     return replace(part, earlier=EarlierPair(normalise(segment.source), normalise(segment.target)))
 
 
@@ -136,7 +138,7 @@ def match_messages(plan: TextPlan, guided: Sequence[int] = ()) -> list[pb.Memory
             pb.MemoryMatch(
                 memory=name,
                 source=segment.source,
-                target=segment.target,
+                target=match.target,
                 score=match.score,
                 source_span=pb.Span(begin=begin, end=end),
                 used=used,

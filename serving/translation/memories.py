@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import NamedTuple, Protocol
 
 from lingon.errors import InvalidRequest, Unsupported
+from lingon.memories.adaptation import adapted_matches
 from lingon.memories.memory import EXACT, Match, Memory
 from lingon.segments.boundaries import Span
 from lingon.serving.translation.options import Format, ResolvedOptions
@@ -29,12 +30,18 @@ class MemorySources(Protocol):
         A memory of another pair is left out. Raises RequestError for one that the caller lacks.
         """
 
+    def looked_up(self, score: int) -> None:
+        """Note that a sentence was looked up, on any thread; score: of its best match, 0 without one."""
+
 
 class NoMemorySources:
     """Keeps no memories."""
 
     async def find(self, caller: str, names: Sequence[str], source: str, target: str) -> list[tuple[str, Memory]]:
         raise Unsupported(f"memory.memories: none are kept here, and the request names {printable(names[0])!r}")
+
+    def looked_up(self, score: int) -> None:
+        """Nothing is looked up."""
 
 
 class PlannedMatch(NamedTuple):
@@ -60,6 +67,7 @@ class RequestMemories:
     takes: whether the translations of exact matches are taken
     guides: whether fuzzy matches guide translations
     key: what tells these memories and options from all others
+    looked_up: see `MemorySources`
     """
 
     memories: Sequence[tuple[str, Memory]] = ()
@@ -68,6 +76,7 @@ class RequestMemories:
     takes: bool = True
     guides: bool = False
     key: bytes = b""
+    looked_up: Callable[[int], None] = lambda score: None
 
     def __bool__(self) -> bool:
         return bool(self.memories)
@@ -75,13 +84,14 @@ class RequestMemories:
     def find(self, text: str, before: str = "", after: str = "", min_score: int = 0) -> list[tuple[str, Match]]:
         """Return the best matches for a sentence and the names of their memories, the best one first.
 
-        Of equal scores, the match of the memory that is named first is first.
+        Of equal scores, the match of the memory that is named first is first. Each has the numbers and placeholders of
+        the sentence.
         """
         least = max(self.min_score, min_score)
         found = [
             (name, match)
             for name, memory in self.memories
-            for match in memory.find(text, before, after, min_score=least, most=self.most)
+            for match in adapted_matches(memory, text, before, after, min_score=least, most=self.most)
         ]
         return sorted(found, key=lambda each: -each[1].score)[: self.most]
 
@@ -115,9 +125,8 @@ async def request_memories(
     searches = not (options.restricts or options.alternatives)
     takes, guides = searches and not asked.always_translate, searches and asked.use_fuzzy
     versions = "\0".join(f"{memory.digest} {name}" for name, memory in found)
-    return RequestMemories(
-        found, min_score, most, takes, guides, f"{min_score} {most} {takes} {guides} {versions}".encode()
-    )
+    key = f"{min_score} {most} {takes} {guides} {versions}".encode()
+    return RequestMemories(found, min_score, most, takes, guides, key, sources.looked_up)
 
 
 def _bounded(name: str, options: pb.MemoryOptions, least: int, most: int, default: int) -> int:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
 from typing import NamedTuple
@@ -13,9 +14,11 @@ from lingon.errors import QueueFull, Unsupported
 from lingon.serving.translation.engine_client import RETRY_SECONDS
 from lingon.serving.translation.memories import NO_MEMORIES, RequestMemories
 from lingon.serving.translation.options import ResolvedOptions
+from lingon.serving.translation.pivot_terms import Bridges, GivenTerms, bridged, occurring, set_outcomes
 from lingon.serving.translation.planner import Request, check_prefixes
-from lingon.serving.translation.terms import NO_TERMS, NOTHING_STORED, CallerStores, RequestTerms
+from lingon.serving.translation.terms import NO_TERMS, NOTHING_STORED, CallerStores, RequestTerms, request_terms
 from lingon.serving.translation.translator import Event, Header, Translator
+from lingon.terms.term import Term
 from lingon.text import normalise
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -85,6 +88,10 @@ def _span(spans: Sequence[pb.Span]) -> pb.Span:
 NEVER = pb.SecondOptions(never=True)
 """No second translator: it would translate between other languages than those of the request."""
 
+GIVEN = ("terms",)
+"""The name of the glossary of GivenTerms."""
+BATCH = 32  # terms that are translated into the pivot language at once
+
 Answered = Callable[[Iterable[pb.TextResult]], None]
 
 
@@ -107,11 +114,14 @@ class _Intermediate(NamedTuple):
     results: result of the first one for each text
     indices: texts whose translation has text
     request: into the target language, for these texts
+    bridges: the terms; outcomes: of them in the first translations of these texts
     """
 
     results: Sequence[pb.TextResult]
     indices: Sequence[int]
     request: pb.TranslateRequest
+    bridges: Bridges
+    outcomes: Sequence[Sequence[pb.TermOutcome]]
 
 
 class PivotTranslator:
@@ -145,17 +155,14 @@ class PivotTranslator:
     async def terms(
         self, request: Request, options: ResolvedOptions, stores: CallerStores = NOTHING_STORED
     ) -> RequestTerms:
-        """Return no terms. Raises Unsupported for a request that has some, because the text between is not shown."""
-        if request.terms or request.glossaries:
-            field = "terms" if request.terms else "glossaries"
-            pair = f"{self._first.manifest.source_language} to {self._second.manifest.target_language}"
-            raise Unsupported(f"{field} need a model that translates {pair}; {self._header['model']} are two")
-        return NO_TERMS
+        """Return the terms of a request from the source to the target language, see `request_terms`."""
+        languages = self._first.manifest.source_language, self._second.manifest.target_language
+        return await request_terms(request, options, languages, stores)
 
     async def memories(
         self, request: Request, options: ResolvedOptions, stores: CallerStores = NOTHING_STORED
     ) -> RequestMemories:
-        """Return no memories. Raises Unsupported for a request that names some: see `terms`."""
+        """Return no memories. Raises Unsupported for a request that names some, which are of one model."""
         if request.memory.memories:
             pair = f"{self._first.manifest.source_language} to {self._second.manifest.target_language}"
             raise Unsupported(f"memory needs a model that translates {pair}; {self._header['model']} are two")
@@ -169,17 +176,22 @@ class PivotTranslator:
         stores: CallerStores = NOTHING_STORED,
     ) -> pb.TranslateResponse:
         options = self.resolve(request.options, request.text)
-        await self.terms(request, options, stores)
+        terms = await self.terms(request, options, stores)
         await self.memories(request, options, stores)
-        intermediate = await self._to_pivot(request, deadline, caller)
-        found = dict(enumerate(intermediate.results))
-        if intermediate.indices:
-            reply = await self._patiently(intermediate.request, deadline, caller)
-            self._out_of.answered(reply.results)
-            for index, result in zip(intermediate.indices, reply.results, strict=True):
-                found[index] = self._whole(intermediate.results[index], result, request)
-        results = [found[index] for index in range(len(found))]
+        results = await self._results(request, deadline, caller, terms)
         return pb.TranslateResponse(results=results, options=options.message, **self._header)
+
+    async def _results(
+        self, request: Request, deadline: float | None, caller: str, terms: RequestTerms
+    ) -> list[pb.TextResult]:
+        intermediate = await self._to_pivot(request, deadline, caller, terms)
+        results = [*intermediate.results]
+        if intermediate.indices:
+            found = await self._out_of_pivot(intermediate, deadline, caller)
+            self._out_of.answered(found)
+            for index, result in zip(intermediate.indices, found, strict=True):
+                results[index] = self._whole(intermediate.results[index], result, request)
+        return results
 
     def start(self, options: ResolvedOptions) -> pb.StreamStart:
         return pb.StreamStart(options=options.message, **self._header)
@@ -193,7 +205,16 @@ class PivotTranslator:
         terms: RequestTerms = NO_TERMS,
         memories: RequestMemories = NO_MEMORIES,
     ) -> AsyncGenerator[Event, None]:
-        """See Translator. The first translation of all texts is complete before the first event."""
+        """See Translator. The first translation of all texts is complete before the first event.
+
+        With terms the second one is complete, too: each text is one delta.
+        """
+        if terms:
+            for number, result in enumerate(await self._results(request, deadline, caller, terms)):
+                if result.hypotheses and result.hypotheses[0].text:
+                    yield number, result.hypotheses[0].text
+                yield number, result
+            return
         intermediate = await self._to_pivot(request, deadline, caller)
         for number in sorted({*range(len(intermediate.results))} - {*intermediate.indices}):
             result = intermediate.results[number]
@@ -211,18 +232,28 @@ class PivotTranslator:
                 self._out_of.answered([happened])
                 yield number, self._whole(intermediate.results[number], happened, request)
 
-    async def _to_pivot(self, request: Request, deadline: float | None, caller: str) -> _Intermediate:
-        """Translate the texts into the pivot language."""
+    async def _to_pivot(
+        self, request: Request, deadline: float | None, caller: str, terms: RequestTerms = NO_TERMS
+    ) -> _Intermediate:
+        """Translate the texts into the pivot language; terms: from the source to the target language."""
         check_prefixes(request)
         self._second.engine.check_texts(caller, len(request.texts))  # avoids work on texts that are refused later
-        text = _with_sentences(request.text)
+        text, bridges = _with_sentences(request.text), await self._bridges(request, terms, deadline, caller)
         reply = await self._first.translate(
             pb.TranslateRequest(
-                texts=request.texts, options=self._first_options(request.options), text=text, second=NEVER
+                texts=request.texts,
+                options=self._first_options(request.options),
+                text=text,
+                second=NEVER,
+                glossaries=GIVEN if bridges else (),
             ),
             deadline,
             caller,
+            CallerStores(glossaries=GivenTerms(bridges.first_terms())),
         )
+        outcomes = [[*result.terms] for result in reply.results]
+        for result, first in zip(reply.results, outcomes, strict=True):
+            set_outcomes(result, bridges.outcomes(first, ()))
         self._into.answered(reply.results)
         indices = [index for index, result in enumerate(reply.results) if _has_text(result)]
         if not request.text.return_sentences:
@@ -237,7 +268,51 @@ class PivotTranslator:
             text=text,
             second=NEVER,
         )
-        return _Intermediate(reply.results, indices, rest)
+        return _Intermediate(reply.results, indices, rest, bridges, [outcomes[index] for index in indices])
+
+    async def _bridges(self, request: Request, terms: RequestTerms, deadline: float | None, caller: str) -> Bridges:
+        """Return the terms that may be in the texts, with their translations into the pivot language."""
+        owned = await asyncio.to_thread(occurring, terms, request.texts) if terms else []
+        options, found = self._first_options(request.options), list[str]()
+        for begin in range(0, len(owned), BATCH):
+            batch = pb.TranslateRequest(
+                texts=[each.term.source for each in owned[begin : begin + BATCH]], options=options, second=NEVER
+            )
+            reply = await self._first.translate(batch, deadline, caller)
+            found += [each.hypotheses[0].text if _has_text(each) else "" for each in reply.results]
+        return bridged(owned, found, self._first.manifest.target_language)
+
+    async def _out_of_pivot(
+        self, intermediate: _Intermediate, deadline: float | None, caller: str
+    ) -> Sequence[pb.TextResult]:
+        """Return the second translations. Texts with the same terms are one request, because terms are of a request."""
+        if not intermediate.bridges:
+            return (await self._patiently(intermediate.request, deadline, caller)).results
+        request, bridges, language = intermediate.request, intermediate.bridges, self._second.manifest.source_language
+        groups = defaultdict[tuple[Term, ...], list[int]](list)
+        for place, (text, first) in enumerate(zip(request.texts, intermediate.outcomes, strict=True)):
+            groups[tuple(bridges.second_terms(text, first, language))].append(place)
+        results = [pb.TextResult() for _ in request.texts]
+
+        async def translate(terms: Sequence[Term], places: Sequence[int]) -> None:
+            part = pb.TranslateRequest(glossaries=GIVEN if terms else ())
+            part.MergeFrom(request)
+            for name in ("texts", "target_prefixes") if request.target_prefixes else ("texts",):
+                part.ClearField(name)
+                getattr(part, name).extend(getattr(request, name)[place] for place in places)
+            stores = CallerStores(glossaries=GivenTerms(terms))
+            reply = await self._patiently(part, deadline, caller, stores)
+            for place, result in zip(places, reply.results, strict=True):
+                set_outcomes(result, bridges.outcomes(intermediate.outcomes[place], result.terms))
+                results[place] = result
+
+        tasks = [asyncio.ensure_future(translate(terms, places)) for terms, places in groups.items()]
+        try:
+            await asyncio.gather(*tasks)
+        finally:
+            for each in tasks:
+                each.cancel()
+        return results
 
     def _first_options(self, asked: pb.DecodingOptions) -> pb.DecodingOptions:
         """Return the options of the first translation: the requested options of the search, not of its results."""
@@ -251,12 +326,16 @@ class PivotTranslator:
         return options
 
     async def _patiently(
-        self, request: pb.TranslateRequest, deadline: float | None, caller: str
+        self,
+        request: pb.TranslateRequest,
+        deadline: float | None,
+        caller: str,
+        stores: CallerStores = NOTHING_STORED,
     ) -> pb.TranslateResponse:
         """Return the second translation. A full queue delays it, because the texts were admitted before."""
         while True:
             try:
-                return await self._second.translate(request, deadline, caller)
+                return await self._second.translate(request, deadline, caller, stores)
             except QueueFull:
                 await asyncio.sleep(RETRY_SECONDS)
 
@@ -275,6 +354,7 @@ class PivotTranslator:
 
     def _whole(self, first: pb.TextResult, second: pb.TextResult, request: Request) -> pb.TextResult:
         if second.status.code == code_pb2.OK:
+            set_outcomes(first, ())  # those of the whole are in the second one
             return pivoted(first, second, sentences=request.text.return_sentences)
         second.status.message = f"translated to {self._second.manifest.source_language}: {second.status.message}"
         return second

@@ -10,6 +10,7 @@ from bisect import bisect_left, bisect_right
 from collections import deque
 from collections.abc import Container, Iterator, Sequence
 from dataclasses import dataclass, replace
+from functools import partial
 from typing import NamedTuple
 
 from lingon.bundle.manifest import Limits
@@ -237,15 +238,15 @@ class SentenceTask:
         """Return the steps of this sentence."""
         part = self._part
         if part.steps is None:
-            steps = translate_whole(part.read_text, prefix)
+            steps = partial(translate_whole, part.read_text, prefix)
         else:
             read, lexicon = part.steps.read, part.steps.lexicon
-            steps = translate_sentence(read.text, read.spans, lexicon.words, lexicon.names, part.steps.custom)
+            steps = partial(translate_sentence, read.text, read.spans, lexicon.words, lexicon.names, part.steps.custom)
         if part.earlier is not None:
             return with_earlier(steps, part.earlier)
         if part.terms is None:
-            return steps
-        return with_terms(steps, part.terms, judges=not self._options.restricts, form=self._model.terms)
+            return steps()
+        return with_terms(steps(), part.terms, judges=not self._options.restricts, form=self._model.terms)
 
     async def submitted(self) -> PartHypothesis:
         """Submit the first jobs when the engine has room for them, and take all steps."""
@@ -521,6 +522,7 @@ class SentenceTask:
             read_log_probs=self._log_probs,
             terms=self._restored.terms,
             is_encoded=pair is None or pair.hypothesis is None,
+            is_guided=self._restored.is_guided,
         )
 
     async def _hypothesis(self) -> PartHypothesis:
@@ -548,6 +550,7 @@ class SentenceTask:
             self._parts,
             self._restored.terms,
             is_encoded=True,
+            is_guided=self._restored.is_guided,
         )
 
     @property

@@ -355,7 +355,7 @@ class TextTask:
             return own  # the first translations stay
         same = next((one for one in own if one.text == again.text), None)
         if same is None:
-            return [replace(again, is_guided=part.earlier is not None)]
+            return [again]
         with_uses = replace(same, terms=again.terms)
         return [with_uses, *own[1:]] if same is own[0] else [with_uses]
 

@@ -40,6 +40,21 @@ def test_rows_of_the_memory_have_its_translations_and_the_others_those_of_the_mo
     assert found == wanted
 
 
+@pytest.mark.parametrize("workers", [1, 2])
+def test_a_row_gets_the_translation_with_its_neighbours_in_the_shard(tmp_path: Path, workers: int) -> None:
+    rest = [("Is it closed?", "0"), ("Come in.", "1"), ("File", "2"), ("Save", "3")]
+    segments = [*rest, ("Open", "Offen", *(each for each, _ in rest[:2])), ("Open", "Aufmachen", "File", "Save")]
+    segments.append(("Open", "Öffnen"))
+    rows_of_memory = "".join(",".join([*each, "", ""][:4]) + "\n" for each in segments)
+    (tmp_path / "memory.csv").write_text("source,target,before,after\n" + rows_of_memory)
+    texts = ["File", "Open", "Save", "Is it closed?", "Open", "Come in.", "Open", "File", "Open", "Save"]
+    write_jsonl(tmp_path / "in" / "a.jsonl", texts)
+    shape = ("--shard-rows", 9, "--workers", workers, "--threads", 1, "--engines", 1)
+    lingon("bulk", tmp_path / "in", tmp_path / "out", *MODEL, *shape, "--memory", tmp_path / "memory.csv")
+    found = [row["translation"] for row in rows(tmp_path / "out")]
+    assert found == ["2", "Aufmachen", "3", "0", "Offen", "1", "Öffnen", "2", "Öffnen", "3"]
+
+
 def test_new_pairs_are_written_once_each_and_the_next_run_asks_for_none(tmp_path: Path, source: Path, memory: Path):
     written = tmp_path / "new.tmx"
     lingon("bulk", source, tmp_path / "out", *MODEL, "--memory", memory, "--write-memory", written)

@@ -39,6 +39,12 @@ def glossary(name: str, address: str = "data:text/csv,sea%2COzean", **fields: An
     return {"name": f"{PLACE}/glossaries/{name}", "languagePair": PAIR, **source, **fields}
 
 
+def set_of(address: str, *languages: str) -> dict[str, Any]:
+    """A glossary of sets of equivalent terms."""
+    codes = {"languageCodesSet": {"languageCodes": languages or ["en", "de"]}}
+    return {**glossary("g", address, languagePair=None), **codes}
+
+
 async def made(http: Gateway, name: str, *rest: str, **fields: Any) -> Any:
     reply = await send(http, "POST", f"{PLACE}/glossaries", glossary(name, *rest, **fields))
     assert reply.status == 200, reply.body
@@ -125,6 +131,61 @@ async def test_an_update_renames_a_glossary_or_replaces_its_entries_as_the_mask_
     assert (refilled["response"]["displayName"], await entries_of(http, "g")) == ("New", {"a": "b"})
 
 
+SETS = "en,de,fr\nTom,Thomas,Tomas\nsea,Meer,\n"
+
+
+async def sets_in(http: Gateway) -> list[dict[str, str]]:
+    listed = (await send(http, "GET", f"{PLACE}/glossaries/g/glossaryEntries")).json.get("glossaryEntries", [])
+    return [{term["languageCode"]: term["text"] for term in each["termsSet"]["terms"]} for each in listed]
+
+
+async def test_the_terms_of_a_set_are_each_others_translations(http: Gateway):
+    where = f"{PLACE}/glossaries/g"
+    created = (
+        await send(http, "POST", f"{PLACE}/glossaries", set_of(f"data:text/csv,{quote(SETS)}", "en", "de", "fr"))
+    ).json
+    assert created["response"]["languageCodesSet"] == {"languageCodes": ["de", "en", "fr"]}
+    assert created["response"]["entryCount"] == 2
+    assert (await send(http, "GET", where)).json.items() <= created["response"].items()
+    assert await sets_in(http) == [{"de": "Thomas", "en": "Tom", "fr": "Tomas"}, {"de": "Meer", "en": "sea"}]
+    request = {"contents": ["Tom"], "sourceLanguageCode": "en", "targetLanguageCode": "de"}
+    reply = await send(http, "POST", f"{PLACE}:translateText", {**request, "glossaryConfig": {"glossary": where}})
+    assert [each["translatedText"] for each in reply.json["glossaryTranslations"]] == ["Thomas"]
+
+
+async def test_sets_are_added_joined_changed_removed_and_replaced(http: Gateway):
+    await send(http, "POST", f"{PLACE}/glossaries", set_of("", "en", "de", "fr"))
+    where, entries = f"{PLACE}/glossaries/g", f"{PLACE}/glossaries/g/glossaryEntries"
+
+    def entry(**terms: str) -> dict[str, Any]:
+        return {"termsSet": {"terms": [{"languageCode": code, "text": text} for code, text in terms.items()]}}
+
+    assert await sets_in(http) == []
+    added = (await send(http, "POST", entries, entry(en="cat", de="Katze"))).json
+    assert added == {"name": added["name"], **entry(de="Katze", en="cat")}
+    assert (await send(http, "GET", added["name"])).json == added
+    await send(http, "POST", entries, entry(en="sea", fr="mer"))
+    await send(http, "POST", entries, entry(de="katze", fr="chat"))
+    cat = {"de": "Katze", "en": "cat", "fr": "chat"}
+    assert await sets_in(http) == [cat, {"en": "sea", "fr": "mer"}]
+    refused = await send(http, "PATCH", added["name"], entry(de="Kater", en="sea"))
+    assert (refused.status, await sets_in(http)) == (400, [cat, {"en": "sea", "fr": "mer"}])
+    changed = (await send(http, "PATCH", added["name"], entry(de="Kater", en="tomcat"))).json
+    assert (await send(http, "GET", changed["name"])).json == changed
+    assert (await send(http, "GET", added["name"])).status == 404
+    assert await sets_in(http) == [{"de": "Kater", "en": "tomcat"}, {"en": "sea", "fr": "mer"}]
+    assert (await send(http, "DELETE", changed["name"])).json == {}
+    assert await sets_in(http) == [{"en": "sea", "fr": "mer"}]
+    for bad in (entry(en="a"), entry(en="a", es="b"), {"termsPair": {"sourceTerm": {"text": "a"}}}):
+        assert (await send(http, "POST", entries, bad)).status == 400
+    new = set_of("data:text/csv,en%2Cde%0Aa%2Cb", "en", "de", "fr")
+    refilled = await send(http, "PATCH", f"{where}?updateMask=inputConfig", new)
+    assert (refilled.json["response"]["entryCount"], await sets_in(http)) == (1, [{"de": "b", "en": "a"}])
+    renamed = await send(http, "PATCH", f"{where}?updateMask=displayName", {**new, "displayName": "New"})
+    assert renamed.json["response"]["displayName"] == "New"
+    assert await sets_in(http) == [{"de": "b", "en": "a"}]
+
+
 async def test_both_translations_are_returned(http: Gateway):
     await made(http, "g")
     request = {"contents": ["the sea", "a"], "mimeType": "text/plain", **PAIR}
@@ -146,8 +207,12 @@ async def test_both_translations_are_returned(http: Gateway):
         (glossary("g", "data:text/csv;base64,!"), "is no base64"),
         (glossary("g", "data:text/csv,sea%2COzean%0Alonely"), " 2"),
         ({**glossary("g"), "name": "g"}, "glossary.name must be projects/P/locations/L/glossaries/NAME, got 'g'"),
-        ({**glossary("g"), "languagePair": None}, "glossary.language_pair must be set"),
+        ({**glossary("g"), "languagePair": None}, "glossary.language_pair or glossary.language_codes_set must be"),
         ({"name": 7}, "the body is not a Glossary"),
+        (set_of("data:text/csv,en%2Cde%0Asea%2CMeer%0Asea%2CSee"), "entries 1 and 2 have a term in common"),
+        (set_of("data:text/csv,sea%2CMeer"), "the first row must name languages of the glossary"),
+        (set_of("data:application/x-tmx+xml,x"), "of sets of equivalent terms must be of the type text/csv"),
+        (set_of("", "en"), "language_codes must have 2 to 32 languages, got 1"),
     ],
 )
 async def test_a_glossary_that_cannot_be_stored_is_refused_in_one_line(http: Gateway, content: Any, message: str):

@@ -303,6 +303,34 @@ class TestGoogle:
             client.translate_text(request={**request, "target_language_code": "fr"}, **sent)
 
     @pytest.mark.parametrize("over", ["rest", "grpc"])
+    def test_sets_of_equivalent_terms_of_v3(self, server: Server, url: str, key: str, over: str):
+        client, sent = client_of_v3(server, url, key, over), {"metadata": metadata_of(key)}
+        parent = "projects/p/locations/global"
+        name, codes = f"{parent}/glossaries/set-{over}", ["en", "de", "fr"]
+        source = {"gcs_source": {"input_uri": "data:text/csv,en%2Cde%2Cfr%0Acup%2CHumpen%2Ctasse"}}
+        glossary = {"name": name, "language_codes_set": {"language_codes": codes}, "input_config": source}
+        created = client.create_glossary(parent=parent, glossary=glossary, **sent).result()
+        try:
+            assert (created.entry_count, sorted(created.language_codes_set.language_codes)) == (1, sorted(codes))
+            assert client.get_glossary(name=name, **sent) == created
+            terms = [{"language_code": "en", "text": "tea"}, {"language_code": "de", "text": "Kaffee"}]
+            added = client.create_glossary_entry(parent=name, glossary_entry={"terms_set": {"terms": terms}}, **sent)
+            assert client.get_glossary_entry(name=added.name, **sent) == added
+            added.terms_set.terms[0].text = "Kakao"
+            added = client.update_glossary_entry(glossary_entry=added, **sent)
+            listed = client.list_glossary_entries(request={"parent": name, "page_size": 1}, **sent)
+            found = [{term.language_code: term.text for term in each.terms_set.terms} for each in listed]
+            assert found == [{"en": "cup", "de": "Humpen", "fr": "tasse"}, {"en": "tea", "de": "Kakao"}]
+            pair = {"source_language_code": "en", "target_language_code": "de"}
+            request = {"parent": parent, "contents": [TEA], "mime_type": "text/plain", **pair}
+            reply = client.translate_text(request={**request, "glossary_config": {"glossary": name}}, **sent)
+            assert all(word in reply.glossary_translations[0].translated_text for word in ("Humpen", "Kakao"))
+            client.delete_glossary_entry(name=added.name, **sent)
+            assert client.get_glossary(name=name, **sent).entry_count == 1
+        finally:
+            client.delete_glossary(name=name, **sent).result()
+
+    @pytest.mark.parametrize("over", ["rest", "grpc"])
     def test_glossaries_of_v3(self, server: Server, url: str, key: str, over: str):
         client, sent = client_of_v3(server, url, key, over), {"metadata": metadata_of(key)}
         parent = "projects/p/locations/global"

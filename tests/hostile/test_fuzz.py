@@ -124,6 +124,7 @@ NAMES = (
     *("name", "entries", "entries_format", "dictionaries", "dictionaries[0].entries", "glossary_id", "glossary_ids"),
     *("translation_memory_id", "source_file", "file_name", "content_length", "parameters", "languagePair", "termsPair"),
     *("glossaryConfig", "glossary", "inputConfig", "gcsSource", "inputUri", "sourceTerm", "targetTerm"),
+    *("languageCodesSet", "languageCodes", "termsSet", "terms", "languageCode", "text"),
 )
 GOOGLE = "/v3/projects/p/locations/l/glossaries"
 POSTS = (
@@ -138,6 +139,7 @@ POSTS = (
 CALLS = (
     *(("POST", path) for path in POSTS),
     *(("PATCH", "/v3/glossaries/a"), ("PUT", "/v3/glossaries/a/dictionaries"), ("PATCH", f"{GOOGLE}/a")),
+    ("PATCH", f"{GOOGLE}/a/glossaryEntries/en.YQ"),
     *(("PATCH", f"{GOOGLE}/a/glossaryEntries/en.de.YQ"), ("DELETE", "/v3/glossaries/a/dictionaries")),
 )
 TYPES = ("application/json", "application/x-www-form-urlencoded", "multipart/form-data; boundary=x", "text/plain", "")

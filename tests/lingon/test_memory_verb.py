@@ -78,6 +78,34 @@ def test_texts_of_a_document_are_looked_up_and_written_without_markup(
     assert pairs(tmp_path / "new.csv") == [("Two cats.", "TWO CATS.")]
 
 
+CONTEXT = """source,target,before,after
+Open,Offen,Is it closed?,Come in.
+Open,Aufmachen,File,Save it
+Open,Öffnen,,
+"""
+
+
+@pytest.mark.parametrize("batch_size", [1, 2, 64])
+def test_a_text_of_a_document_gets_the_translation_with_its_neighbours(
+    lingon: Command, service: FakeService, tmp_path: Path, batch_size: int
+):
+    (tmp_path / "memory.csv").write_text(CONTEXT)
+    (tmp_path / "a.md").write_text("File\n\nOpen\n\nSave it\n\nOpen\n\nIs it closed?\n\nOpen\n\nCome in.\n\nOpen\n")
+    files = ("--input", tmp_path / "a.md", "--output", tmp_path / "b.md", "--batch-size", batch_size)
+    found = lingon("translate", *files, "--memory", tmp_path / "memory.csv")
+    assert found[0] == 0, found
+    written = (tmp_path / "b.md").read_text().split("\n\n")
+    assert [written[place].strip() for place in (1, 3, 5, 7)] == ["Aufmachen", "Öffnen", "Offen", "Öffnen"]
+    assert "Open" not in sent(service)
+
+
+def test_lines_of_a_file_have_no_neighbours(lingon: Command, memory: Path, tmp_path: Path):
+    (tmp_path / "memory.csv").write_text(CONTEXT)
+    (tmp_path / "a.txt").write_text("Is it closed?\nOpen\nCome in.\n")
+    found = lingon("translate", "--input", tmp_path / "a.txt", "--memory", tmp_path / "memory.csv")
+    assert found[1].splitlines()[1] == "Öffnen"
+
+
 class Shouting:
     """A translator to upper case, with tags as they are."""
 
@@ -88,7 +116,7 @@ class Shouting:
 
 
 class OneSegment:
-    def exact(self, text: str) -> Segment | None:
+    def exact(self, text: str, before: str = "", after: str = "") -> Segment | None:
         return Segment(text, "5 < 6") if text == "1 < 2" else None
 
 
@@ -100,6 +128,23 @@ def test_a_text_with_tags_is_neither_looked_up_nor_written():
         found = [result.text for result in translator.translate(texts, format="xml")]
         assert found == ["5 &lt; 6", "A &AMP; B", "A <b>B</B>", "1 < 2"]
         assert [each.source for each in pairs.segments()] == ["a & b"]
+
+
+class Context:
+    def exact(self, text: str, before: str = "", after: str = "") -> Segment | None:
+        return Segment(text, f"{before}|{after}") if text == "b" else None
+
+
+def test_the_neighbours_of_a_text_are_those_of_its_document_without_tags():
+    translator = MemoryTranslator(Shouting(), Context(), None)
+    for texts, around, expected in (
+        (["<i>A</i> &amp; a", "b", "c"], ("x", "y"), "A & a|c"),
+        (["b"], ("x <br/>", "y"), "x |y"),
+        (["b"], ("", ""), "|"),
+    ):
+        found = translator.between(*around).translate(texts, format="xml")
+        assert expected.replace("&", "&amp;") in [result.text for result in found]
+        assert "|" in [result.text for result in translator.translate(texts, format="xml")]
 
 
 def test_a_translation_of_the_memory_that_lacks_a_term_is_not_taken(

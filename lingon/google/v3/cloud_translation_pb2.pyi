@@ -393,7 +393,9 @@ class Glossary(_message.Message):
     def language_pair(self) -> Global___Glossary.LanguageCodePair: ...
     @_builtins.property
     def language_codes_set(self) -> Global___Glossary.LanguageCodesSet:
-        """Terms that are each other's translation in all pairs of these languages."""
+        """Sets of equivalent terms in 2 to 32 languages: each term is the translation of the others of its set. A table of
+        them has the codes of languages in its first row. Sets with a common term are one.
+        """
 
     @_builtins.property
     def input_config(self) -> Global___GlossaryInputConfig:
@@ -592,6 +594,26 @@ class GlossaryEntry(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
     @_typing.final
+    class GlossaryTermsSet(_message.Message):
+        DESCRIPTOR: _descriptor.Descriptor
+
+        TERMS_FIELD_NUMBER: _builtins.int
+        @_builtins.property
+        def terms(self) -> _containers.RepeatedCompositeFieldContainer[Global___GlossaryTerm]:
+            """One for each of several languages."""
+
+        def __init__(
+            self,
+            *,
+            terms: _abc.Iterable[Global___GlossaryTerm] | None = ...,
+        ) -> None: ...
+        _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+        def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+        _ClearFieldArgType: _TypeAlias = _typing.Literal["terms", b"terms"]  # noqa: Y015
+        def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+        def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+    @_typing.final
     class GlossaryTermsPair(_message.Message):
         DESCRIPTOR: _descriptor.Descriptor
 
@@ -615,21 +637,31 @@ class GlossaryEntry(_message.Message):
 
     NAME_FIELD_NUMBER: _builtins.int
     TERMS_PAIR_FIELD_NUMBER: _builtins.int
+    TERMS_SET_FIELD_NUMBER: _builtins.int
     name: _builtins.str
     """The name of the glossary, /glossaryEntries/ and an ID."""
     @_builtins.property
-    def terms_pair(self) -> Global___GlossaryEntry.GlossaryTermsPair: ...
+    def terms_pair(self) -> Global___GlossaryEntry.GlossaryTermsPair:
+        """Of a glossary with a language_pair, or with pairs of languages."""
+
+    @_builtins.property
+    def terms_set(self) -> Global___GlossaryEntry.GlossaryTermsSet:
+        """Of a glossary with a language_codes_set."""
+
     def __init__(
         self,
         *,
         name: _builtins.str = ...,
         terms_pair: Global___GlossaryEntry.GlossaryTermsPair | None = ...,
+        terms_set: Global___GlossaryEntry.GlossaryTermsSet | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["terms_pair", b"terms_pair"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "terms_pair", b"terms_pair", "terms_set", b"terms_set"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["name", b"name", "terms_pair", b"terms_pair"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["data", b"data", "name", b"name", "terms_pair", b"terms_pair", "terms_set", b"terms_set"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
+    _WhichOneofReturnType_data: _TypeAlias = _typing.Literal["terms_pair", "terms_set"]  # noqa: Y015
+    _WhichOneofArgType_data: _TypeAlias = _typing.Literal["data", b"data"]  # noqa: Y015
+    def WhichOneof(self, oneof_group: _WhichOneofArgType_data) -> _WhichOneofReturnType_data | None: ...
 
 Global___GlossaryEntry: _TypeAlias = GlossaryEntry  # noqa: Y015
 

@@ -762,9 +762,9 @@ class TranslateRequest(_message.Message):
     def terms(self) -> _containers.RepeatedCompositeFieldContainer[Global___Term]:
         """Terms of this request, at most 200; see Term. Where one of them and one of a glossary are at the same place of a
         text, the one of the request is taken. Terms and glossaries are INVALID_ARGUMENT with forced_words, alternatives,
-        prefix_bias, coverage_penalty and texts in pieces, and UNIMPLEMENTED for a pair of languages that is translated
-        through a pivot. A sentence with a term that is not kept as it is counts twice in the bounds of `texts`, because it
-        may be decoded again.
+        prefix_bias, coverage_penalty and texts in pieces. A sentence with a term that is not kept as it is counts twice in
+        the bounds of `texts`, because it may be decoded again. Through a pivot language a term is replaced by its own
+        translation first, and is missed where that is not certain.
         """
 
     @_builtins.property
@@ -1138,9 +1138,11 @@ class MemoryMatch(_message.Message):
     memory: _builtins.str
     """Name of the memory."""
     source: _builtins.str
-    """The segment of the memory and its translation."""
+    """The segment of the memory."""
     target: _builtins.str
-    """See source."""
+    """Its translation, with the numbers, placeholders, addresses and marks of the sentence in place of those of the segment.
+    A segment for which that is not certain is no match.
+    """
     score: _builtins.int
     """50 to 100: 100 times one minus the edit distance of the two sources in characters, divided by the length of the longer
     one, rounded down; white space and case aside. 100 is an exact match, and 101 one whose neighbours are the same too.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from functools import partial
 
 import pytest
 
@@ -53,7 +54,7 @@ def run(
 
 
 def test_the_begin_that_both_have_is_translated_as_the_memory_has_it():
-    text, asked = run(with_earlier(steps(TEXT), EARLIER), "0-0 1-1 2-2 3-3 4-4 5-5", [-0.3, -0.2], {
+    text, asked = run(with_earlier(partial(steps, TEXT), EARLIER), "0-0 1-1 2-2 3-3 4-4 5-5", [-0.3, -0.2], {
         "": [FREE],
         "Tom haust in einer": ["Tom haust in einer großen Villa."],
     })  # fmt: skip
@@ -65,7 +66,7 @@ def test_the_begin_that_both_have_is_translated_as_the_memory_has_it():
 
 @pytest.mark.parametrize(("score", "expected"), [(-0.2, GUIDED), (-0.34, GUIDED), (-0.36, FREE), (-3.0, FREE)])
 def test_a_translation_that_is_clearly_less_likely_is_not_taken(score, expected):
-    assert run(with_earlier(steps(TEXT), EARLIER), "0-0 1-1 2-2 3-4 4-3 5-5", [-0.3, score])[0] == expected
+    assert run(with_earlier(partial(steps, TEXT), EARLIER), "0-0 1-1 2-2 3-4 4-3 5-5", [-0.3, score])[0] == expected
 
 
 @pytest.mark.parametrize(
@@ -77,20 +78,39 @@ def test_a_translation_that_is_clearly_less_likely_is_not_taken(score, expected)
     ],
 )
 def test_what_says_nothing_about_the_sentence_is_not_decoded(earlier, asked):
-    text, requests = run(with_earlier(steps(TEXT), earlier), "0-0 1-1 2-2", [0, 0])
+    text, requests = run(with_earlier(partial(steps, TEXT), earlier), "0-0 1-1 2-2", [0, 0])
     assert (text, len(requests)) == (FREE, asked)
 
 
 def test_without_an_alignment_or_a_second_output_the_first_one_stays():
-    assert run(with_earlier(steps(TEXT), EARLIER), "", [0, 0])[0] == FREE
+    assert run(with_earlier(partial(steps, TEXT), EARLIER), "", [0, 0])[0] == FREE
     outputs = {"": [FREE], "Tom haust in": ["Tom wohnt dort."]}
-    assert run(with_earlier(steps(TEXT), EARLIER), "0-0 1-1 2-2 3-4 4-3", [0, 0], outputs)[0] == FREE
-    assert run(with_earlier(steps(TEXT), EARLIER), "0-0", [0, 0], {"": []})[0] == TEXT
+    assert run(with_earlier(partial(steps, TEXT), EARLIER), "0-0 1-1 2-2 3-4 4-3", [0, 0], outputs)[0] == FREE
+    assert run(with_earlier(partial(steps, TEXT), EARLIER), "0-0", [0, 0], {"": []})[0] == TEXT
 
 
 def test_a_sentence_with_a_prefix_is_not_guided():
-    text, asked = run(with_earlier(steps(TEXT, "Tom"), EARLIER), "0-0 1-1", [0, 0], {"Tom": [FREE]})
+    text, asked = run(with_earlier(partial(steps, TEXT, "Tom"), EARLIER), "0-0 1-1", [0, 0], {"Tom": [FREE]})
     assert (text, asked) == (FREE, [TranslateStep(TEXT, "Tom")])
+
+
+@pytest.mark.parametrize(("lost", "expected"), [("", GUIDED), ("Tom", FREE)])
+def test_a_translation_that_lacks_a_kept_string_is_not_taken(lost, expected):
+    def checked():
+        """Steps that ask again, or give up, if a string is lost."""
+        request = TranslateStep(TEXT)
+        (output,) = yield from translations(request)
+        if lost and output == GUIDED:
+            yield from translations(TranslateStep("again"))
+        return Restored(output, outputs=((request, output),))
+
+    def given_up():
+        (output,) = yield from translations(TranslateStep(TEXT))
+        return Restored(output, outputs=((TranslateStep(TEXT), output),)) if output == FREE else Restored(TEXT)
+
+    links = "0-0 1-1 2-2 3-4 4-3 5-5"
+    assert run(with_earlier(checked, EARLIER), links, [-0.3, -0.2])[0] == expected
+    assert run(with_earlier(given_up, EARLIER), links, [-0.3, -0.2])[0] == FREE
 
 
 @pytest.mark.parametrize(
@@ -119,6 +139,8 @@ def test_the_common_begin_has_whole_words(text, other, shared):
         ("in 5 days he", "in 5 Tagen er", "0-0 1-1 2-2 3-3", 9, "in 5 Tagen"),
         ("in some days 5", "in 5 Tagen x", "0-0 1-1 2-2 3-3", 12, ""),  # a number of another part
         ("go to it now", "geh zu %s jetzt", "0-0 1-1 2-2 3-3", 8, ""),  # a placeholder
+        ("go to %s now", "geh zu %s jetzt", "0-0 1-1 2-2 3-3", 8, "geh zu %s"),
+        ("go to 1,200 now", "geh zu 1.200 jetzt", "0-0 1-1 2-2 3-3", 11, ""),
         ("see this x page", "siehe https://a.org diese", "0-0 1-1 2-2", 8, ""),
     ],
 )

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
-from contextlib import aclosing, asynccontextmanager
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from contextlib import aclosing, asynccontextmanager, contextmanager
 from pathlib import Path
 from typing import Any
 
@@ -33,6 +33,7 @@ class Memories:
     def __init__(self, folder: Path) -> None:
         self._folder = folder
         self._found: dict[tuple[str, str], Memory] = {}
+        self.scores: list[int] = []
 
     def put(self, name: str, *segments: Segment, owner: str = "") -> None:
         folder = self._folder / f"{len(self._found)}"
@@ -41,6 +42,9 @@ class Memories:
 
     async def find(self, caller: str, names: Sequence[str], source: str, target: str) -> list[tuple[str, Memory]]:
         return [(name, self._found[caller, name]) for name in names]
+
+    def looked_up(self, score: int) -> None:
+        self.scores.append(score)
 
 
 class Served:
@@ -116,6 +120,16 @@ async def test_another_case_or_a_fuzzy_match_is_shown_and_not_taken(tmp_path):
             assert FROM_MEMORY not in [each.code for each in result.warnings]
         (result,) = await served.translate("Tom lived in Boston.", memory={"min_score": 96})
         assert not result.matches
+
+
+async def test_a_fuzzy_match_is_shown_with_the_numbers_of_the_text_or_not_at_all(tmp_path):
+    segments = [Segment("Tom has 5 cars.", "Tom hat 5 Autos."), Segment("Ann has 5 cats.", "Ann hat fünf Katzen.")]
+    async with serving(tmp_path, *segments) as served:
+        number, word = await served.translate("Tom has 7 cars.", "Ann has 7 cats.")
+    assert [(each.source, each.target, each.score) for each in number.matches] == [
+        ("Tom has 5 cars.", "Tom hat 7 Autos.", 93)
+    ]
+    assert not word.matches
 
 
 async def test_matches_are_only_shown_if_the_request_says_so_or_restricts_translations(tmp_path):
@@ -253,11 +267,12 @@ async def test_other_options_without_a_memory_change_nothing(tmp_path):
     assert plain.hypotheses[0].text == TOM
 
 
-def test_a_fuzzy_match_guides_the_shipped_model_if_the_request_says_so(tmp_path):
-    memories = Memories(tmp_path)
-    memories.put("m", Segment("Tom lives in a slum.", "Tom lebt in einem Elendsviertel."))
+@contextmanager
+def shipped(folder: Path, *segments: Segment) -> Iterator[Callable[..., list[pb.TextResult]]]:
+    """Give a function that translates texts by the shipped model with options for a memory of these segments."""
+    memories = Memories(folder)
+    memories.put("m", *segments)
     stores = CallerStores(memories=memories)
-    texts = ["Tom lives in a camper.", "Where is the station? Tom lives in a camper."]
     with LocalTranslator(MODEL) as local:
         translator = local._find(pb.TranslateRequest())
 
@@ -265,6 +280,36 @@ def test_a_fuzzy_match_guides_the_shipped_model_if_the_request_says_so(tmp_path)
             request = pb.TranslateRequest(texts=given, memory=memory)
             return list(local._wait(translator.translate(request, stores=stores)).results)
 
+        yield translate
+
+
+@pytest.mark.parametrize(
+    ("segment", "text", "expected"),
+    [
+        (
+            Segment("Tom lives in room 120 of a hotel.", "Tom lebt in Zimmer 120 eines Hotels."),
+            "Tom lives in room 385 of a hotel.",
+            "Tom lebt in Zimmer 385 eines Hotels.",
+        ),
+        (
+            Segment("Tom lives with {name} in a hut.", "Tom lebt mit {name} in einer Hütte."),
+            "Tom lives with {user} in a camper.",
+            "Tom lebt in einem Camper mit {user}.",
+        ),
+    ],
+)
+def test_a_match_with_another_number_or_placeholder_guides_the_shipped_model(tmp_path, segment, text, expected):
+    with shipped(tmp_path, segment) as translate:
+        (free,) = translate([text])
+        (guided,) = translate([text], memories=["m"], use_fuzzy=True)
+    assert free.hypotheses[0].text.startswith("Tom wohnt in ")
+    assert guided.hypotheses[0].text == expected
+    assert [match.used for match in guided.matches] == [True]
+
+
+def test_a_fuzzy_match_guides_the_shipped_model_if_the_request_says_so(tmp_path):
+    texts = ["Tom lives in a camper.", "Where is the station? Tom lives in a camper."]
+    with shipped(tmp_path, Segment("Tom lives in a slum.", "Tom lebt in einem Elendsviertel.")) as translate:
         free = translate(texts)
         shown = translate(texts, memories=["m"])
         guided = translate(texts, memories=["m"], use_fuzzy=True)

@@ -167,12 +167,12 @@ async def test_contradictory_terms_are_refused_with_both(tmp_path: Path):
         assert caught.value.field == "terms[1]"
 
 
-async def test_a_pair_through_a_pivot_has_no_terms(tmp_path: Path):
+async def test_a_pair_through_a_pivot_has_no_memories(tmp_path: Path):
     async with translating(tmp_path) as translator:
         hop = Hop(translator, lambda found: None)
         pivot = PivotTranslator(hop, hop)
-        with pytest.raises(Unsupported, match="terms need a model that translates en to de"):
-            await pivot.translate(pb.TranslateRequest(texts=["Tom"], terms=[BAHNHOF]))
+        with pytest.raises(Unsupported, match="memory needs a model that translates en to de"):
+            await pivot.translate(pb.TranslateRequest(texts=["Tom"], memory={"memories": ["m"]}))
 
 
 async def test_a_stream_refuses_terms_before_its_first_message():
