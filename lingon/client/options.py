@@ -264,7 +264,7 @@ class LiveOptions(TypedDict, total=False):
 
     policy says when a part of a translation is agreed. All agree on everything at the end of a sentence and at a pause.
 
-    - local_agreement: what the translations of the last lag_words updates begin with alike, 2 by default
+    - local_agreement: what the translations of the last lag_words updates begin with alike, 3 by default
     - wait_k: as many words as the source has, less lag_words, 5 by default
     - alignment: up to the first word that looks at one of the last lag_words source words, 3 by default. Needs a model
       with attention

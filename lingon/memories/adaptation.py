@@ -8,6 +8,7 @@ number that is written as a word is a word.
 from __future__ import annotations
 
 import re
+import unicodedata
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
@@ -21,6 +22,9 @@ from lingon.segments.protection import find_protected
 
 _SPARE = 8  # matches that are found beyond those that are wanted, because some may be dropped
 _DIGITS = re.compile(r"\d++(?:[.,:/'\u2019\-]\d++)*+")  # of any script
+_OTHER_NUMBERS = "No", "Nl"  # categories of Unicode: superscripts, fractions, numbers in circles, Roman numerals
+_THOUSANDS = 3  # figures of a group
+_SIGNS = "+-−–~± "
 _WORD = re.compile(r"\w+")
 _STRINGS = frozenset(
     [Kind.URL, Kind.EMAIL, Kind.PATH, Kind.PLACEHOLDER, Kind.TAG, Kind.SKELETON, Kind.OPENING, Kind.CLOSING, Kind.CODE]
@@ -67,6 +71,8 @@ def _adapted(segment: Segment, wanted: _Filled) -> Segment | None:
     if segment.source == wanted.text:
         return segment
     stored = _Filled.of(segment.source)
+    if stored.other_numbers != wanted.other_numbers:
+        return None
     if stored.values == wanted.values:
         return segment
     if not stored.is_alike(wanted):
@@ -102,6 +108,14 @@ class _Filled(NamedTuple):
     def values(self) -> list[str]:
         """The values, in order."""
         return [self.text[begin:end] for begin, end in self.spans]
+
+    @property
+    def other_numbers(self) -> list[str]:
+        """The characters that are numbers, but no digits, and are in no value, in order."""
+        if self.text.isascii():
+            return []
+        rest = replaced(self.text, self.spans, lambda _: "")
+        return [each for each in rest if unicodedata.category(each) in _OTHER_NUMBERS]
 
     def is_alike(self, other: _Filled) -> bool:
         """Return whether both have as many values of each kind in the same order, several between the same words."""
@@ -152,10 +166,14 @@ def _rewritten(old: str, new: str, written: str, is_number: bool) -> str | None:
     if not is_number:
         return new
     former, later, shown = _Number.of(old), _Number.of(new), _Number.of(written)
-    if written == old:  # the target may have other separators than the source
-        return new if set(later.separators) <= set(former.separators) else None
+    if written == old:  # the target may have other separators than the source, and a unit as a word
+        has_unit = any(after and not before for before, after in zip(former.units, later.units, strict=True))
+        return new if set(later.separators) <= set(former.separators) and not has_unit else None
     if later.around != former.around or later.separators != former.separators:
         return None
+    groups = zip(former.figures[1:], later.figures[1:], strict=True)
+    if any(len(each) == _THOUSANDS != len(own) for each, own in groups):
+        return None  # what separates thousands in the one is a decimal point in the other
     figures = dict(zip(former.figures, later.figures, strict=True))
     following = iter([figures[each] for each in shown.figures])
     return re.sub(r"\d+", lambda _: next(following), written)
@@ -173,6 +191,12 @@ class _Number(NamedTuple):
     figures: Sequence[str]
     separators: Sequence[str]
     around: tuple[str, str]
+
+    @property
+    def units(self) -> tuple[str, str]:
+        """The currencies and units before and after, without signs."""
+        before, after = self.around
+        return before.strip(_SIGNS), after.strip()
 
     @classmethod
     def of(cls, text: str) -> Self:

@@ -93,18 +93,18 @@ class GreedyBatch(RunningBatch[GreedySequence]):
         return results
 
     def _steps_at_once(self) -> int:
-        """Return the number of steps that the buffers may take before the tokens are read."""
+        """Return the number of steps before the tokens are read. The longest sentence may need all of them."""
         if self._greedy_buffers is None:
             return 1
-        longest, steps = 0, self._greedy_buffers.most_steps
+        longest, needed, steps = 0, 0, self._greedy_buffers.most_steps
         for each in self._sequences:
             assert each is not None, "no slot is free"
             if each.weighs and not self._greedy_buffers.weighs:
                 return 1
             if each.job.options.needs_logits or (each.forced and self._saves_prefix(each.job)):
                 steps = min(steps, each.forced)
-            longest = max(longest, len(each.tokens))
-        return min(steps, self._capacity - longest)
+            longest, needed = max(longest, len(each.tokens)), max(needed, each.max_steps - len(each.tokens))
+        return min(steps, needed, self._capacity - longest)
 
     def _several_steps(self, steps: int) -> list[JobResult]:
         """Decide several tokens of every sentence, each the likeliest one or the next one of the prefix."""

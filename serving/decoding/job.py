@@ -222,6 +222,7 @@ class DecodeJob(_QueuedJob):
     past: SavedPast | None = None
 
     def __post_init__(self) -> None:
+        assert self.source_ids, "a sentence has tokens"
         if self.past is not None:
             self.past = self._usable(self.past)
         self.party, self.rows = self.caller, self.options.beam_size
@@ -268,6 +269,7 @@ class ScoreJob(_QueuedJob):
     attention: AttentionChoice = ()
 
     def __post_init__(self) -> None:
+        assert self.source_ids, "a sentence has tokens"
         self.party, self.rows, self.tokens = self.caller, 1, len(self.source_ids) + len(self.target_ids)
         self.width = max(len(self.source_ids), len(self.target_ids) + 1)
 

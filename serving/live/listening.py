@@ -94,7 +94,8 @@ class Listener:
         self._arrival = Arrival(min(times, default=None), arrival.messages + self._arrival.messages)
 
     async def wait(self) -> None:
-        """Wait for a message, a pause or the end."""
+        """Wait for a message, a pause or the end. What came before is answered, or changed nothing."""
+        self.take()
         await self._due.wait()
         self._due.clear()
 

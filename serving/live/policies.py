@@ -18,7 +18,7 @@ from lingon.translation.v1 import translation_pb2 as pb
 PRIOR_WORDS = 20.0  # words in each language before the first sentence, so that a short one does not set the ratio
 MOST_LAG = 20  # words
 DEFAULT_LAGS = {
-    pb.LIVE_POLICY_LOCAL_AGREEMENT: 2,
+    pb.LIVE_POLICY_LOCAL_AGREEMENT: 3,
     pb.LIVE_POLICY_WAIT_K: 5,
     pb.LIVE_POLICY_ALIGNMENT: 3,
     pb.LIVE_POLICY_SENTENCES: 0,

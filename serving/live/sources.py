@@ -63,7 +63,7 @@ class LiveSource:
         self.is_paused = False
         self._language, self._separator, self._most_words = language, word_separator(language), most_words
         self._words: list[str] = []  # normalised
-        self._pause = 0  # number of words, since the start, that a pause has ended
+        self._pauses: list[int] = []  # numbers of words, since the start, after which there is a pause, ascending
 
     @property
     def count(self) -> int:
@@ -78,7 +78,8 @@ class LiveSource:
     def replace(self, begin: int, words: Iterable[str]) -> None:
         """Put words in place of those that have the number `begin` or a higher one.
 
-        Words of sentences that were taken do not change, and are counted as late. Raises InvalidRequest.
+        Words of sentences that were taken do not change, and are counted as late. A pause after a word that is
+        replaced is one no more. Raises InvalidRequest.
         """
         given = list(words)
         if begin > self.count:
@@ -90,11 +91,13 @@ class LiveSource:
         self.version += 1
         kept = max(begin - self.first, 0)
         self._words[kept:] = map(normalise, given[skipped:])
-        self._pause, self.is_paused = min(self._pause, max(begin, self.first)), False
+        self._pauses, self.is_paused = [each for each in self._pauses if each <= begin], False
 
     def pause(self) -> None:
         """End the sentence of the last word."""
-        self._pause, self.is_paused = self.count, True
+        if self.count > (self._pauses[-1] if self._pauses else self.first):
+            self._pauses.append(self.count)
+        self.is_paused = True
         self.version += 1
 
     def take_late(self) -> int:
@@ -112,8 +115,8 @@ class LiveSource:
         """
         if not self._words:
             return Sentence(self.first, "", (), is_complete=self.is_paused)
-        paused = self._pause - self.first
-        last = min(paused if paused > 0 else len(self._words), self._most_words + 1)
+        paused = self._pauses[0] - self.first if self._pauses else None
+        last = min(len(self._words) if paused is None else paused, self._most_words + 1)
         text, ends = self._text(last)
         count = self._ended(text, ends)
         if count is None and (last > self._most_words or not fits(text)):
@@ -127,7 +130,7 @@ class LiveSource:
         assert sentence.first == self.first, "sentences are taken in order"
         del self._words[: len(sentence.ends)]
         self.first = sentence.end
-        self._pause = max(self._pause, self.first)
+        self._pauses = [each for each in self._pauses if each > self.first]
         self.version += 1
 
     def _text(self, words: int) -> tuple[str, list[int]]:

@@ -186,7 +186,7 @@ class Speaker:
             if sentence.is_complete:
                 yield await self._completed(listener, translation, sentence)
                 return
-            if sentence == seen or not sentence.ends:
+            if sentence == seen or not (sentence.ends or seen.ends):
                 continue
             arrival = listener.take()
             try:

@@ -110,6 +110,8 @@ class OpenTranslation:
         """Translate the words so far, after the tokens that are agreed. Raises RequestError.
 
         words_per_word: see Draft; looks: whether the draft says at which source words its tokens look
+
+        Words without text have nothing to translate, so that the draft is what is agreed.
         """
         read = self._read(sentence.text, looks=looks)
         found = await self._decoded(read.ids, _GREEDY, keeps_past=True, attends=looks and self._aligns)
@@ -240,7 +242,7 @@ class OpenTranslation:
         attends: whether it says where the model looked, if the graphs say it
         """
         bound = self._limits.max_output(len(source_ids)) - len(self._prefix)
-        if bound < 1:  # a revision made the source much shorter than what is agreed
+        if bound < 1 or not source_ids:  # a revision made the source much shorter than what is agreed
             return Hypothesis(self._prefix, (0.0,) * len(self._prefix), 0.0, finished=False)
         options = self._translator.resolve(asked)
         job = options.job_options(min(options.max_output_tokens, bound), 0)
@@ -267,9 +269,9 @@ class OpenTranslation:
 
         The end token and those of languages do not count: many heads look at them when they have nothing to do.
         """
-        weights = await self._weights(read, found)
         if not read.spans:
             return [0] * len(found.tokens)
+        weights = await self._weights(read, found)
         looked = np.argmax(weights[: len(found.tokens), : len(read.spans)], axis=1)
         return [sentence.word_at(read.spans[token][0]) for token in looked.tolist()]
 

@@ -15,7 +15,7 @@ from lingon.serving.second.questions import ANSWER_KEY
 from lingon.translation.v1 import translation_pb2 as pb
 
 _THOUGHTS = re.compile(r"\A\s*<think>.*?</think>", re.DOTALL)
-_FENCE = re.compile(r"\A```(?:json)?\s*\n(.*)\n```\Z", re.DOTALL)
+_FENCE = re.compile(r"\A```(?:json)?[^\S\n]*+\n(.*)\n```\Z", re.DOTALL)
 
 
 class NotTaken(LingonError):

@@ -11,6 +11,7 @@ import logging
 import os
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
+from http.cookiejar import CookieJar, DefaultCookiePolicy
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 from urllib.parse import urlsplit
@@ -129,6 +130,7 @@ def _opened(connections: int) -> httpx2.AsyncClient:
     return httpx2.AsyncClient(
         trust_env=False,
         follow_redirects=False,
+        cookies=CookieJar(DefaultCookiePolicy(allowed_domains=[])),  # none: they would tie questions to each other
         timeout=httpx2.Timeout(None, connect=CONNECT_SECONDS),
         limits=httpx2.Limits(max_connections=connections, keepalive_expiry=KEPT_SECONDS),
     )

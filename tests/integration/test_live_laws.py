@@ -186,13 +186,16 @@ async def test_speakers_of_the_same_rounds_get_what_each_gets_alone(translator: 
         "A fox jumps.",
     ]
     talks = [[*(words(at, word) for at, word in enumerate(text.split())), END] for text in texts]
-    alone = [await talk(translator, messages, paced=True, policy=policy) for messages in talks]
+    alone = [await talk(translator, messages, paced=True, policy=policy, pause_ms=60_000) for messages in talks]
     rounds = Rounds()
     with ExitStack() as stack:
         for _ in talks:
             stack.enter_context(rounds.speaking())
         together = await asyncio.gather(
-            *(talk(translator, messages, paced=True, policy=policy, rounds=rounds) for messages in talks)
+            *(
+                talk(translator, messages, paced=True, policy=policy, rounds=rounds, pause_ms=60_000)
+                for messages in talks
+            )
         )
     assert list(together) == alone
 
@@ -245,6 +248,31 @@ async def test_no_words_have_no_updates(translator: Translator):
         replies = await talk(translator, messages)
         assert updates_of(replies) == []
         assert replies[-1].done == pb.LiveDone(words=0, usage=pb.Usage())
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+async def test_words_without_text_are_counted_and_have_no_translation(translator: Translator, policy: int):
+    messages = [words(0, "the", "fox"), words(0, "\u200b"), words(1, "\u200b"), words(0), words(0, "\u2060"), END]
+    replies = await talk(translator, messages, yields=400, policy=policy, lag_words=1)
+    updates = updates_of(replies)
+    assert not any(update.failure for update in updates)
+    assert updates[-1].is_complete
+    assert not updates[-1].tentative
+    assert replies[-1].done.words == 1
+
+
+async def test_tentative_text_leaves_with_its_words(translator: Translator):
+    messages = [words(0, "the", "fox"), words(0), words(0, "dog"), END]
+    updates = updates_of(await talk(translator, messages, yields=400))
+    assert [(bool(update.tentative), update.words) for update in updates][:2] == [(True, 2), (False, 0)]
+
+
+async def test_words_that_are_sent_again_and_again_do_not_stop_a_speaker(translator: Translator):
+    again = [words(0, "the", "fox")] * 200
+    for messages in ([*again, words(2, "jumps"), END], [*[words(0)] * 200, *again, words(2, "jumps"), END]):
+        updates = updates_of(await talk(translator, messages, yields=20, pause_ms=60_000))
+        assert [update.words for update in updates if update.is_complete] == [3]
+        assert not any(update.late_words for update in updates)
 
 
 async def test_words_behind_a_complete_sentence_that_come_too_late_are_counted(translator: Translator):

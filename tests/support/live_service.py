@@ -78,7 +78,7 @@ def ready(start: pb.LiveStart, model: str, version: str) -> pb.TranslateLiveResp
         source_language_code=start.source_language_code or "en",
         target_language_code=start.target_language_code or "de",
         policy=policy,
-        lag_words=start.lag_words or 2,
+        lag_words=start.lag_words or 3,
     )
     return pb.TranslateLiveResponse(ready=made)
 

@@ -300,7 +300,7 @@ from lingon.errors import EngineLost, QueueFull
 from tests.support.scripted_server import FakeService
 
 class FakeLocal(FakeService):
-    def __init__(self, path, *, device, precision, engines, threads, cache):
+    def __init__(self, path, *, device, precision, engines, threads, cache, second=None):
         super().__init__()
         print(f"opened {path} {device} {precision} {engines} {threads}", file=sys.stderr)
     def close(self): print("closed", file=sys.stderr)

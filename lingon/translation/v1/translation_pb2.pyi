@@ -519,7 +519,7 @@ class _LivePolicyEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_LivePolicy
     LIVE_POLICY_LOCAL_AGREEMENT: _LivePolicy.ValueType  # 1
     """What the translations of the last `lag_words` updates begin with alike (Liu et al. 2020, "Low-Latency
     Sequence-to-Sequence Speech Recognition and Translation by Partial Hypothesis Selection", section 3; Polak et al.
-    2022, "CUNI-KIT System for Simultaneous Speech Translation Task at IWSLT 2022"). Default 2 updates.
+    2022, "CUNI-KIT System for Simultaneous Speech Translation Task at IWSLT 2022"). Default 3 updates.
     """
     LIVE_POLICY_WAIT_K: _LivePolicy.ValueType  # 2
     """The target has as many words as the source less `lag_words` (Ma et al. 2019, "STACL: Simultaneous Translation with
@@ -544,7 +544,7 @@ LIVE_POLICY_UNSPECIFIED: LivePolicy.ValueType  # 0
 LIVE_POLICY_LOCAL_AGREEMENT: LivePolicy.ValueType  # 1
 """What the translations of the last `lag_words` updates begin with alike (Liu et al. 2020, "Low-Latency
 Sequence-to-Sequence Speech Recognition and Translation by Partial Hypothesis Selection", section 3; Polak et al.
-2022, "CUNI-KIT System for Simultaneous Speech Translation Task at IWSLT 2022"). Default 2 updates.
+2022, "CUNI-KIT System for Simultaneous Speech Translation Task at IWSLT 2022"). Default 3 updates.
 """
 LIVE_POLICY_WAIT_K: LivePolicy.ValueType  # 2
 """The target has as many words as the source less `lag_words` (Ma et al. 2019, "STACL: Simultaneous Translation with

@@ -57,6 +57,10 @@ def test_values_of_the_text_replace_those_of_the_segment(source, target, text, e
         ("03/03/2026", "03.03.2026", "04/05/2026"),
         ("It has 12 parts.", "Es hat 12 Teile.", "It has 1,200 parts."),  # how the target writes it is not known
         ("It has 1,200 parts.", "Es hat 1.200 Teile.", "It has 12 parts."),
+        ("1,234 came.", "1.234 kamen.", "1,23 came."),  # is no thousand
+        ("It is 5 %.", "Es sind 5 %.", "It is 5 ‰."),  # the target has a unit of its own
+        ("Step ① is long.", "Schritt ① ist lang.", "Step ② is long."),  # is no digit
+        ("Part Ⅳ is long.", "Teil Ⅳ ist lang.", "Part Ⅵ is long."),
         ("Hello {name}!", "Hallo!", "Hello {user}!"),
         ("Hello {name}!", "Hallo {name}!", "Hello Tom!"),
         ("Delete {n} files?", "{n} Dateien löschen?", "Delete 5 files?"),

@@ -70,7 +70,7 @@ def test_the_ratio_of_lengths_begins_at_one_and_follows_the_speaker():
 
 
 def test_a_policy_has_its_default_lag():
-    assert policy_of(pb.LIVE_POLICY_UNSPECIFIED, 0) == (pb.LIVE_POLICY_LOCAL_AGREEMENT, LocalAgreement(2))
+    assert policy_of(pb.LIVE_POLICY_UNSPECIFIED, 0) == (pb.LIVE_POLICY_LOCAL_AGREEMENT, LocalAgreement(3))
     assert policy_of(pb.LIVE_POLICY_WAIT_K, 0)[1] == WaitK(5)
     assert policy_of(pb.LIVE_POLICY_ALIGNMENT, 4)[1] == AlignmentGuided(4)
 

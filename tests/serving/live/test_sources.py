@@ -54,7 +54,20 @@ def test_a_revision_of_paused_words_opens_them_again():
     words = source("Tom", "is")
     words.pause()
     words.replace(1, ["was"])
-    assert complete(words) == ["Tom"]
+    assert complete(words) == []
+    assert words.sentence(reads_all).text == "Tom was"
+
+
+def test_pauses_that_come_before_a_sentence_is_taken_end_a_sentence_each():
+    words = source("Tom", "is")
+    words.pause()
+    words.pause()
+    words.replace(2, ["so", "am"])
+    words.pause()
+    words.replace(4, ["she"])
+    words.replace(3, ["was", "she"])
+    words.pause()
+    assert complete(words) == ["Tom is", "so was she"]
 
 
 def test_a_revision_replaces_the_words_from_its_number_on():

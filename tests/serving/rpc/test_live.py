@@ -203,7 +203,7 @@ async def test_a_sentence_whose_model_is_unloaded_goes_on_with_the_new_one_after
         call = await talking(admin.server, start())
         replies = await said(call, 0, "The old man and")
         before = agreed(replies)
-        assert before == "The old man"
+        assert before == "The old"
         await admin.swap(admin.publish(2))  # the sentence is open for longer than the model is kept
         replies += await said(call, 4, "the sea. Tom lives in Boston.")
         await call.write(END)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import time
 
 import pytest
 
@@ -44,6 +45,13 @@ def test_the_translation_is_the_value_of_the_object(content):
 def test_another_content_is_no_answer(content):
     with pytest.raises(NoAnswer):
         translation_in(content, 100)
+
+
+def test_an_answer_of_many_lines_is_read_in_one_pass():
+    begin = time.process_time()
+    with pytest.raises(NoAnswer):
+        translation_in("```" + "\n" * 100_000 + "x", 100)
+    assert time.process_time() - begin < 1  # with a pass for each line it takes half a minute
 
 
 @pytest.mark.parametrize(
