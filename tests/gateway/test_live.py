@@ -82,7 +82,7 @@ async def test_messages_are_those_of_the_service_as_json():
             "sourceLanguageCode": "en",
             "targetLanguageCode": "de",
             "policy": "LIVE_POLICY_LOCAL_AGREEMENT",
-            "lagWords": 2,
+            "lagWords": 3,
         }
     }
     assert found[1]["update"] == {"agreed": "ONE", "tentative": " TWO", "words": 2, "agreedWords": 1}
