@@ -55,6 +55,21 @@ Norm norm_of(const NodeInfo& info, size_t place, int64_t inputs) {
   return norm;
 }
 
+// The norm of the rows of a product whose weights are known in a run alone: it is as wide as its gain.
+struct WideNorm : Norm {
+  WideNorm(const NodeInfo& info, size_t inputs, size_t place)
+      : width(inputs > place ? info.constant(place).size() : 0) {
+    (Norm&)*this = norm_of(info, place, width);
+  }
+
+  void check(int64_t inputs) const {
+    require(0 < inputs && inputs <= kMostInputs, "takes 1 to 65,536 inputs");
+    require(kind == NormKind::kNone || inputs == width, "expects rows as wide as their norm");
+  }
+
+  int64_t width;
+};
+
 // Inputs: rows (..., in) float, columns (in, out) int8, scale (out), bias (out), and optionally the gain (in) and the
 // bias (in) of a norm of the rows, and a residual (..., out) that is added to the result.
 // Attributes: norm (0 none, 1 layer, 2 RMS), epsilon, relu (whether max(0, x) follows the bias).
@@ -210,18 +225,14 @@ class GatherColumns : public Operator {
 // norm of the rows. Attributes: norm and epsilon, as of Linear. Output: (..., n).
 class PackedLinear : public Operator {
  public:
-  PackedLinear(const NodeInfo& info, size_t inputs) {
-    if (inputs > kGain) normed_ = info.constant(kGain).size();
-    norm_ = norm_of(info, kGain, normed_);
-  }
+  PackedLinear(const NodeInfo& info, size_t inputs) : norm_(info, inputs, kGain) {}
 
   void run(const RunContext& context) const override {
     const Tensor rows = context.input(0), panels = context.input(1), sums = context.input(2);
     const Tensor scale = context.input(3), bias = context.input(4);
     require(rows.rank() > 0 && panels.rank() == 2, "expects rows, and panels of two dimensions");
     const int64_t inputs = rows.dims.last(), outputs = sums.size();
-    require(0 < inputs && inputs <= kMostInputs, "takes 1 to 65,536 inputs");
-    require(norm_.kind == NormKind::kNone || inputs == normed_, "expects rows as wide as their norm");
+    norm_.check(inputs);
     require(panels.dims[0] == panels_of(outputs) && panels.dims[1] == panel_bytes(inputs),
             "expects panels for as many columns as its rows and sums have");
     const Weights weights{panels.as<int8_t>(),      nullptr, nullptr, sums.as<int32_t>(), vector_of(scale, outputs),
@@ -232,8 +243,7 @@ class PackedLinear : public Operator {
 
  private:
   enum { kGain = 5 };
-  int64_t normed_ = 0;
-  Norm norm_;
+  WideNorm norm_;
 };
 
 // Inputs: pieces (n) int64, weights (out, in) float or float16, bias (out).
@@ -304,17 +314,13 @@ class FloatGatherColumns : public Operator {
 // of a norm of the rows. Attributes: norm and epsilon, as of Linear. Output: (..., n).
 class FloatPackedLinear : public Operator {
  public:
-  FloatPackedLinear(const NodeInfo& info, size_t inputs) {
-    if (inputs > kGain) normed_ = info.constant(kGain).size();
-    norm_ = norm_of(info, kGain, normed_);
-  }
+  FloatPackedLinear(const NodeInfo& info, size_t inputs) : norm_(info, inputs, kGain) {}
 
   void run(const RunContext& context) const override {
     const Tensor rows = context.input(0), panels = context.input(1), bias = context.input(2);
     require(rows.rank() > 0 && panels.rank() == 2, "expects rows, and panels of two dimensions");
     const int64_t inputs = rows.dims.last(), outputs = bias.size();
-    require(0 < inputs && inputs <= kMostInputs, "takes 1 to 65,536 inputs");
-    require(norm_.kind == NormKind::kNone || inputs == normed_, "expects rows as wide as their norm");
+    norm_.check(inputs);
     require(panels.dims[0] == panels_of(outputs) && panels.dims[1] == inputs * kPanel,
             "expects panels for as many columns as its rows and biases have");
     const FloatWeights<float> weights{panels.as<float>(), bias.as<float>(), inputs, outputs};
@@ -325,8 +331,7 @@ class FloatPackedLinear : public Operator {
 
  private:
   enum { kGain = 3 };
-  int64_t normed_ = 0;
-  Norm norm_;
+  WideNorm norm_;
 };
 
 }  // namespace

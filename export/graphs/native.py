@@ -44,7 +44,7 @@ from lingon.export.graphs.layers import (
     to_numpy,
 )
 from lingon.export.graphs.onnx_writer import INT8_FILE, KERNELS, GraphBuilder, WeightFiles
-from lingon.export.graphs.output_layer import OutputLayer
+from lingon.export.graphs.output_layer import OutputLayer, declare_step_attention
 from lingon.export.graphs.quantisation import quantise_columns
 from lingon.export.graphs.recurrent import RecurrentGraphs
 from lingon.export.graphs.transformer import Crossing, EncoderInputs, TransformerGraphs, states, zero_cells
@@ -343,7 +343,7 @@ class NativeTransformerGraphs(TransformerGraphs):
             return super()._attending(blocks, crossing, lengths)
 
         def write(module: CrossAttention, name: str, rows: str, memory: tuple[str, str]) -> tuple[str, str]:
-            aligned = self._declare_attention(blocks.graph)
+            aligned = declare_step_attention(blocks.graph)
             heads = blocks.graph.int64s(*self.alignment.heads)
             _, mixed = _cross(blocks, module, name, rows, memory, lengths, heads, aligned=aligned)
             return blocks.linear(module.output, f"{name}.output", mixed), aligned

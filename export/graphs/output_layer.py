@@ -241,6 +241,17 @@ def _first_column(graph: GraphBuilder) -> tuple[str, str, str]:
     return graph.int64s(0), graph.int64s(1), graph.int64s(1)
 
 
+def declare_step_attention(graph: GraphBuilder) -> str:
+    """Declare and return the output of a step that says where its rows look."""
+    return graph.declare_output(names.STEP_ATTENTION, np.float32, ("rows", "source_length"))
+
+
+def write_step_attention(graph: GraphBuilder, weights: str) -> None:
+    """Output where the rows of a step look; weights: float32 (sentences, beams, source_length)."""
+    sizes = graph.op("Concat", graph.int64s(-1), graph.op("Shape", weights, start=2), axis=0)
+    graph.op("Reshape", weights, sizes, named=declare_step_attention(graph))
+
+
 def cast_to_float32(graph: GraphBuilder, value: str) -> str:
     """Cast a value to float32, whose range a sum of exponentials over the vocabulary needs."""
     return value if graph.dtype == np.float32 else graph.op("Cast", value, to=TensorProto.FLOAT)

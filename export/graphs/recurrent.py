@@ -21,7 +21,7 @@ from lingon.export.graphs.layers import (
     to_numpy,
 )
 from lingon.export.graphs.onnx_writer import INT8_FILE, GraphBuilder, WeightFiles
-from lingon.export.graphs.output_layer import OutputLayer, write_candidates
+from lingon.export.graphs.output_layer import OutputLayer, write_candidates, write_step_attention
 from lingon.export.graphs.quantisation import InputRange, ModelT
 from lingon.export.graphs.recurrent_layers import (
     ANNOTATIONS,
@@ -420,9 +420,7 @@ class RecurrentGraphs:
         done = self.system.step(layers, StepInputs(token, by_sentence, states, lengths, batch))
         self._output_states(graph, done)
         if self.alignment.heads and done.attention is not None:
-            sizes = graph.op("Concat", graph.int64s(-1), graph.op("Shape", done.attention, start=2), axis=0)
-            named = graph.declare_output(names.STEP_ATTENTION, np.float32, ("rows", "source_length"))
-            graph.op("Reshape", done.attention, sizes, named=named)
+            write_step_attention(graph, done.attention)
         return layers, done.hidden, batch
 
     def _output_states(self, graph: GraphBuilder, done: StepOutputs) -> None:

@@ -38,6 +38,7 @@ from lingon.export.graphs.output_layer import (
     device_block,
     write_candidates,
     write_greedy_step,
+    write_step_attention,
 )
 from lingon.export.graphs.quantisation import InputRange
 from lingon.export.graphs.state_graphs import state_graphs
@@ -365,17 +366,11 @@ class TransformerGraphs:
         def write(module: CrossAttention, name: str, rows: str, memory: tuple[str, str]) -> tuple[str, str]:
             graph, (crossed, weights) = blocks.graph, crossing(module, name, rows, memory)
             chosen = graph.op("Gather", weights, graph.int64s(*self.alignment.heads), axis=1)
-            mean = cast_to_float32(graph, graph.op("ReduceMean", chosen, graph.int64s(1), keepdims=0))
-            sizes = graph.op("Concat", graph.int64s(-1), graph.op("Shape", weights, start=3), axis=0)
-            graph.op("Reshape", mean, sizes, named=self._declare_attention(graph))
+            mean = graph.op("ReduceMean", chosen, graph.int64s(1), keepdims=0)
+            write_step_attention(graph, cast_to_float32(graph, mean))
             return crossed, weights
 
         return write
-
-    @staticmethod
-    def _declare_attention(graph: GraphBuilder) -> str:
-        """Declare and return the output of a step that says where its rows look."""
-        return graph.declare_output(names.STEP_ATTENTION, np.float32, ("rows", "source_length"))
 
     def _weighted_crossing(self, blocks: Blocks, source: EncoderInputs) -> Crossing:
         """Return what writes cross-attention into the scorer, with its weights."""

@@ -37,8 +37,11 @@ PASSING = (QueueFull, EngineLost, OutOfMemory)
 """Errors after which the same work may succeed a moment later: the engine is full, or is being restarted."""
 
 SURE = math.log(0.5)
-"""Log-probability from which a token is likelier than all others together. A draft of such tokens is what a beam of 4
-finds: of 393 sentences of Tatoeba with an agreed part 232 had such drafts, and each was the translation of the beam."""
+"""Log-probability from which a token is likelier than all others together.
+
+A draft of such tokens is nearly always what a beam of 4 finds: of 393 sentences of Tatoeba with an agreed part, on
+which this was chosen, 232 had such drafts, and each was the translation of the beam.
+"""
 
 _GREEDY = pb.DecodingOptions(beam_size=1)
 

@@ -22,9 +22,11 @@ from lingon.bench.second_server import Fault, Faults, References, SecondServer, 
 from lingon.errors import InvalidRequest, SettingsError
 from lingon.serving.auth.api_keys import new_key
 from lingon.serving.in_process import LocalTranslator
+from lingon.serving.second.answers import Failed
 from lingon.serving.second.bounds import REJECTIONS
 from lingon.serving.second.chat import ChatServer
 from lingon.serving.second.choice import SecondChoice
+from lingon.serving.second.questions import Question
 from lingon.serving.second.second_translator import SecondBounds, SecondTranslator
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.credentials import bearer, write_key_file
@@ -398,6 +400,25 @@ def test_the_first_question_loads_no_code():
     """It would be loaded on the event loop of all calls, in the time of the question."""
     answer = subprocess.run([sys.executable, "-c", FIRST_QUESTION], capture_output=True, text=True, check=True)
     assert answer.stdout.strip() == "the server answered with the HTTP status 500 []"
+
+
+async def test_a_cookie_of_the_second_translator_is_not_sent_back():
+    """It would tie the questions of all callers to each other."""
+    heads = list[bytes]()
+
+    async def answer(reader: asyncio.StreamReader, writer: asyncio.StreamWriter) -> None:
+        heads.append(await reader.readuntil(b"\r\n\r\n"))
+        writer.write(b"HTTP/1.1 500 -\r\nset-cookie: id=7\r\nconnection: close\r\ncontent-length: 0\r\n\r\n")
+        writer.close()
+
+    async with await asyncio.start_server(answer, "127.0.0.1", 0) as listening:
+        server = ChatServer(f"http://127.0.0.1:{listening.sockets[0].getsockname()[1]}/v1", "m")
+        for _ in range(2):
+            with pytest.raises(Failed):
+                await server.complete(Question("Tom", "en", "de"))
+        await server.close()
+    assert len(heads) == 2
+    assert b"cookie" not in b"".join(heads).lower()
 
 
 async def test_a_model_in_this_process_has_a_second_translator_if_it_is_given_one(ours):
