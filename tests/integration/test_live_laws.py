@@ -73,19 +73,15 @@ async def talk(
     async def open_model() -> AsyncIterator[Translator]:
         yield translator
 
-    def has_answer(count: int) -> bool:
-        return any(reply.update.words >= count for reply in replies)
-
     async def sent() -> AsyncIterator[pb.TranslateLiveRequest]:
-        count = 0
         for message in messages:
             yield message
-            count = max(count, getattr(message.words, "from") + len(message.words.words))
+            count = getattr(message.words, "from") + len(message.words.words)
             for _ in range(yields):
                 await asyncio.sleep(0)
             async with answered:
                 if paced and message.HasField("words"):
-                    await answered.wait_for(lambda count=count: has_answer(count))
+                    await answered.wait_for(lambda count=count: replies[-1].update.words == count)
                 elif paced and message.HasField("pause"):
                     await answered.wait_for(lambda: replies[-1].update.is_complete)
 
@@ -263,7 +259,7 @@ async def test_words_without_text_are_counted_and_have_no_translation(translator
 
 async def test_tentative_text_leaves_with_its_words(translator: Translator):
     messages = [words(0, "the", "fox"), words(0), words(0, "dog"), END]
-    updates = updates_of(await talk(translator, messages, yields=400))
+    updates = updates_of(await talk(translator, messages, paced=True))
     assert [(bool(update.tentative), update.words) for update in updates][:2] == [(True, 2), (False, 0)]
 
 
