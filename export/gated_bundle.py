@@ -228,7 +228,7 @@ class GatedBundle:
         for beam_size, penalty in self._searches():
             found = self._translations(name).hypotheses((beam_size, penalty), SENTENCES, beam_size)
             scores = check_scores(self.runners[name], sources, beam_size, penalty, name, self._forced, found)
-            report[f"scores, {_search_name(beam_size)}"] = asdict(scores)
+            report[f"scores, {search_name(beam_size)}"] = asdict(scores)
             self.log(f"{name}: beam size {beam_size}: {scores}")
         return report
 
@@ -254,7 +254,7 @@ class GatedBundle:
             model, tokenizer, runner = self.checkpoint.model, self.checkpoint.tokenizer, self.runners["fp32"]
             found = self._translations("fp32").hypotheses((beam_size, penalty), len(texts))
             tokens = check_tokens(model, runner, tokenizer, texts, beam_size, penalty, found, self.greedy)
-            report[_search_name(beam_size)] = asdict(tokens)
+            report[search_name(beam_size)] = asdict(tokens)
             self.log(f"fp32: beam size {beam_size}: {tokens}")
         return report
 
@@ -265,7 +265,7 @@ class GatedBundle:
             exact, found = (self._translations(each).best(search, len(sources)) for each in ("fp32", name))
             expected = ExactSearch(self.runners["fp32"], sources, exact, *search, self._forced)
             agreement = check_agreement(name, found, expected, exact=True)
-            report[f"tokens, {_search_name(search[0])}"] = asdict(agreement)
+            report[f"tokens, {search_name(search[0])}"] = asdict(agreement)
             self.log(f"{name}: beam size {search[0]}: {agreement}")
         return report
 
@@ -332,5 +332,6 @@ class GatedBundle:
         return self._found[name, shortlist]
 
 
-def _search_name(beam_size: int) -> str:
+def search_name(beam_size: int) -> str:
+    """Return the name of a search in reports."""
     return "greedy" if beam_size == 1 else f"beam {beam_size}"

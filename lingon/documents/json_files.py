@@ -295,22 +295,6 @@ class _JsonReader:
         raise broken(self._text, self._at, "JSON", problem)
 
 
-def leaves(root: JsonValue) -> Iterator[tuple[tuple[str, ...], JsonValue]]:
-    """Yield the strings of a value, each with the keys around it. Those of an array have none."""
-    waiting: list[tuple[tuple[str, ...], Iterator[JsonValue]]] = [((), iter([root]))]
-    while waiting:
-        keys, members = waiting[-1]
-        each = next(members, None)
-        if each is None:
-            waiting.pop()
-            continue
-        path = (*keys, each.key) if each is not root else ()
-        if each.kind == "string":
-            yield path, each
-        elif each.members:
-            waiting.append((path, iter(each.members)))
-
-
 class StringStyle:
     """How the strings of a file are written: characters beyond ASCII as such or as escapes, with small or big figures.
 

@@ -7,7 +7,6 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 
 from lingon.errors import CorpusError, SettingsError
-from lingon.files import write_bytes
 from lingon.terms.concepts import read_concepts, written_tbx, written_tmx
 from lingon.terms.tables import read_table, written_table
 from lingon.terms.term import Term, TermError, check_numbered, check_terms
@@ -91,8 +90,3 @@ def written_terms(name: str, terms: Iterable[Term], source: str = "", target: st
     if not (source and target):
         raise SettingsError(f"{name}: a file that ends in {suffix} needs the languages of source and target")
     return (written_tbx if suffix == ".tbx" else written_tmx)(checked, source, target).encode()
-
-
-def write_terms(path: Path, terms: Iterable[Term], source: str = "", target: str = "") -> None:
-    """Write a file of terms atomically; see `written_terms`."""
-    write_bytes(path, written_terms(path.name, terms, source, target))
