@@ -29,6 +29,7 @@ from lingon.export.gates_text import (
     check_quality,
     check_scores,
     check_shortlist_steps,
+    search_name,
 )
 from lingon.export.graphs.precisions import PRECISION_KINDS, STAND_INS, Emulation
 from lingon.export.settings import ExportSettings
@@ -330,8 +331,3 @@ class GatedBundle:
             sources = self._sources(max(SENTENCES, *self.settings.gate_sentence_counts.values()))
             self._found[name, shortlist] = Searches(self.runners, name, sources, self._forced, shortlist)
         return self._found[name, shortlist]
-
-
-def search_name(beam_size: int) -> str:
-    """Return the name of a search in reports."""
-    return "greedy" if beam_size == 1 else f"beam {beam_size}"

@@ -34,6 +34,11 @@ TokenPair = tuple[tuple[int, ...], tuple[int, ...]]
 """Source ids as the tokenizer frames them, target ids without BOS and EOS."""
 
 
+def search_name(beam_size: int) -> str:
+    """Return the name of a search in reports."""
+    return "greedy" if beam_size == 1 else f"beam {beam_size}"
+
+
 def decode_all(
     engine: Engine, sources: Iterable[tuple[int, ...]], options: list[Options], forced: tuple[int, ...] = ()
 ) -> list[SearchOutcome]:

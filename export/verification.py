@@ -33,6 +33,7 @@ from lingon.export.gates_text import (
     check_scores,
     engine_search,
     engine_search_alone,
+    search_name,
 )
 from lingon.files import read_parallel
 from lingon.machine import usable_cores
@@ -362,7 +363,7 @@ class _Checks:
         exact = precision in EXACT
         share = f"all but {MAX_NEAR_TIES:.1%} near ties" if exact else f"at least {MIN_IDENTICAL:.0%}"
         bounds = f"{share}, differences {LOG_PROBS[precision]}"
-        with self.found.checking(f"tokens of {REFERENCE}, {_name(beam_size)}", bounds) as row:
+        with self.found.checking(f"tokens of {REFERENCE}, {search_name(beam_size)}", bounds) as row:
             mine, theirs = (_best(each, self.text, *search) for each in (self.runner, reference))
             expected = ExactSearch(reference, self.text.sources, theirs, *search, self.text.forced)
             agreement = check_agreement(precision, mine, expected, exact=exact)
@@ -370,13 +371,13 @@ class _Checks:
 
     def _scores(self, beam_size: int, penalty: float) -> None:
         precision = self.choice.precision
-        with self.found.checking(f"scores, {_name(beam_size)}", str(TOLERANCE[precision])) as row:
+        with self.found.checking(f"scores, {search_name(beam_size)}", str(TOLERANCE[precision])) as row:
             sources, forced = self.text.sources[:SENTENCES], self.text.forced
             scores = check_scores(self.runner, sources, beam_size, penalty, precision, forced)
             row.result, row.figures = str(scores), asdict(scores)
 
     def _invariance(self, beam_size: int, penalty: float) -> None:
-        with self.found.checking(f"alone and in batches, {_name(beam_size)}", bound(self.choice.provider)) as row:
+        with self.found.checking(f"alone and in batches, {search_name(beam_size)}", bound(self.choice.provider)) as row:
             same = check_invariance(self.runner, self.choice.provider, self.text, beam_size, penalty)
             row.result, row.figures = str(same), asdict(same)
 
@@ -397,10 +398,6 @@ class _Checks:
 
 def _best(runner: OnnxRunner, text: VerifiedText, beam_size: int, penalty: float) -> list[Hypothesis]:
     return [best for best, *_ in engine_search(runner, text.sources, beam_size, penalty, forced=text.forced)]
-
-
-def _name(beam_size: int) -> str:
-    return "greedy" if beam_size == 1 else f"beam {beam_size}"
 
 
 # Publishes the next version of a verified bundle: the same graphs, with the report in the manifest.

@@ -9,7 +9,7 @@ import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Coroutine, Iterable
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
@@ -35,6 +35,7 @@ class BodyBudget:
         """most: bytes of all bodies, half of them for one caller; holders: name of what holds them, for messages."""
         self._most, self._holders, self.held_bytes = most, holders, 0
         self._by_caller = Counter[str]()
+        self.work = set[asyncio.Task[None]]()  # that continues after the reply
 
     def hold(self, caller: str, size: int) -> None:
         """Count bytes of a caller. Raises Problem 503 if they do not fit."""
@@ -76,9 +77,17 @@ class HeldBody:
         self._budget.release(self._caller, self._size)
         self._caller = WITHOUT_KEY
 
-    def keep(self) -> None:
-        """Add a user, for work on the body that continues after the reply."""
+    def start(self, work: Coroutine[Any, Any, None]) -> asyncio.Task[None]:
+        """Start work on the body that continues after the reply. It is a user of the body."""
+        task = asyncio.create_task(work)
         self._users += 1
+        self._budget.work.add(task)  # the event loop alone would not keep it
+        task.add_done_callback(self._end)
+        return task
+
+    def _end(self, task: asyncio.Task[None]) -> None:
+        self._budget.work.discard(task)
+        self.release()
 
     def release(self) -> None:
         """Remove a user."""

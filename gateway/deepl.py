@@ -5,7 +5,6 @@ A document is uploaded, translated while the client asks for its state, and fetc
 
 from __future__ import annotations
 
-import asyncio
 import json
 import secrets
 from collections import OrderedDict
@@ -27,7 +26,7 @@ from lingon.gateway.deepl_memories import DeepLMemories, memory_options
 from lingon.gateway.documents import ERROR, TRANSLATED, Documents, Kept, KeptFiles
 from lingon.gateway.endpoint import Call, Endpoints, as_problem, json_error
 from lingon.gateway.problem import Problem
-from lingon.gateway.stores import Stores, if_kept
+from lingon.gateway.stores import if_kept
 from lingon.gateway.translate import SHOWN, Untranslated, Wanted, check_pair, if_unchanged, name_of, translate
 from lingon.language_tags import ServedPairs, primary
 from lingon.translation.v1 import translation_pb2 as pb
@@ -47,7 +46,6 @@ class DeepLDocuments:
     ) -> None:
         """wanted: returns the translation that a call asks for; count: adds characters of a key."""
         self._documents, self._wanted, self._count = documents, wanted, count
-        self._running: set[asyncio.Task[None]] = set()
 
     async def upload(self, call: Call) -> Response:
         """Store a document and start its translation."""
@@ -65,11 +63,8 @@ class DeepLDocuments:
             check_pair(await call.backend.models(call.caller, fresh=False), wanted.source, wanted.target)
         secret = secrets.token_hex(32).upper()
         kept = await files.begin(API, call.holder, len(content), secret)
-        call.held.keep()
         call = replace(call, caller=call.caller.background())
-        task = asyncio.create_task(self._translate(call, files, kept, name, content, wanted))
-        self._running.add(task)
-        task.add_done_callback(lambda _: self._end(task, call))
+        call.held.start(self._translate(call, files, kept, name, content, wanted))
         return JSONResponse({"document_id": kept.number.upper(), "document_key": secret})
 
     async def status(self, call: Call) -> Response:
@@ -107,10 +102,6 @@ class DeepLDocuments:
             message = str(as_problem(error))
         with suppress(Problem):  # the disk is full, which is logged
             await files.fail(kept, message)
-
-    def _end(self, task: asyncio.Task[None], call: Call) -> None:
-        self._running.discard(task)
-        call.held.release()
 
     def _kept(self, call: Call) -> Kept:
         """Return the document of a call, which needs its document_key."""
@@ -284,7 +275,7 @@ class DeepLApi:
         targets = {tag_of(code) for tag in pairs.targets for code in (tag, *VARIETIES.get(tag.lower(), ()))}
         if resource == "glossary":
             targets = {primary(tag) for tag in targets}
-            if await if_kept(Stores(call.backend, call.caller).glossaries()) is None:
+            if await if_kept(call.stores.glossaries()) is None:
                 sources, targets = set(), set()
         found = []
         for code in sorted(sources | targets):

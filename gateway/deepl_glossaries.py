@@ -18,7 +18,7 @@ from lingon.errors import LingonError, ServerError
 from lingon.gateway.body import Fields
 from lingon.gateway.endpoint import Api, Call, Endpoints
 from lingon.gateway.problem import Problem
-from lingon.gateway.stores import Stores, if_found, if_kept
+from lingon.gateway.stores import if_found, if_kept
 from lingon.language_tags import ServedPairs, is_same_tag, primary
 from lingon.terms.files import read_terms
 from lingon.translation.v1 import stores_pb2 as stores
@@ -70,7 +70,7 @@ class DeepLGlossaries:
     async def pairs(self, call: Call) -> Response:
         """List the pairs of languages for which glossaries are used: those of the models, without their regions."""
         pairs: Iterable[tuple[str, str]] = ()
-        if await if_kept(Stores(call.backend, call.caller).glossaries()) is not None:
+        if await if_kept(call.stores.glossaries()) is not None:
             models = await call.backend.models(call.caller)
             pairs = dict.fromkeys((primary(one), primary(other)) for one, other in ServedPairs.of(models).pairs)
         found = [{"source_lang": one, "target_lang": other} for one, other in pairs if one != other]
@@ -78,7 +78,7 @@ class DeepLGlossaries:
 
     async def list_single(self, call: Call) -> Response:
         """List the glossaries of one pair; version 2 has no form for the others."""
-        found = await if_kept(Stores(call.backend, call.caller).glossaries()) or []
+        found = await if_kept(call.stores.glossaries()) or []
         return JSONResponse({"glossaries": [_single(each) for each in found if len(each.dictionaries) == 1]})
 
     async def create_single(self, call: Call) -> Response:
@@ -94,7 +94,7 @@ class DeepLGlossaries:
         return Response(await _tsv(call, dictionary), media_type=TSV)
 
     async def list_all(self, call: Call) -> Response:
-        found = await if_kept(Stores(call.backend, call.caller).glossaries()) or []
+        found = await if_kept(call.stores.glossaries()) or []
         return JSONResponse({"glossaries": [_several(each) for each in found]})
 
     async def create(self, call: Call) -> Response:
@@ -117,7 +117,7 @@ class DeepLGlossaries:
             for number, each in enumerate(dictionaries or _unchanged(found)):
                 header = _header(found.name, each, label=name if number == 0 else "", version=found.version)
                 header.merge = True
-                found = await Stores(call.backend, call.caller).put_glossary(header, each.terms)
+                found = await call.stores.put_glossary(header, each.terms)
             return found
 
         return JSONResponse(_several(await _changed(call, change)))
@@ -128,7 +128,7 @@ class DeepLGlossaries:
 
         async def change(found: stores.Glossary) -> stores.Glossary:
             header = _header(found.name, each, version=found.version)
-            return await Stores(call.backend, call.caller).put_glossary(header, each.terms)
+            return await call.stores.put_glossary(header, each.terms)
 
         changed = dictionary_for(await _changed(call, change), each.source, each.target)
         assert changed is not None
@@ -156,12 +156,12 @@ class DeepLGlossaries:
         if each is None:
             raise _no_dictionary(source, target)
         pair = each.source_language_code, each.target_language_code
-        await Stores(call.backend, call.caller).delete_glossary(found.name, *pair)
+        await call.stores.delete_glossary(found.name, *pair)
         return Response(status_code=204)
 
     async def delete(self, call: Call) -> Response:
         """Remove a glossary of any number of dictionaries."""
-        await if_found(Stores(call.backend, call.caller).delete_glossary(_id(call.request)), _NOT_FOUND)
+        await if_found(call.stores.delete_glossary(_id(call.request)), _NOT_FOUND)
         return Response(status_code=204)
 
 
@@ -173,7 +173,7 @@ async def check_glossaries(call: Call, names: Iterable[str], source: str, target
     if names and not source:
         raise Problem(400, "Parameter 'source_lang' not specified: a glossary needs it.", field="source_lang")
     for name in names:
-        glossary = await if_found(Stores(call.backend, call.caller).glossary(name), _NOT_FOUND)
+        glossary = await if_found(call.stores.glossary(name), _NOT_FOUND)
         if dictionary_for(glossary, source, target) is None:
             raise Problem(
                 400, f"the glossary {name[:40]!r} has no entries from {source} to {target}", field="glossary_id"
@@ -194,7 +194,7 @@ def dictionary_for(glossary: stores.Glossary, source: str, target: str) -> store
 
 
 async def _glossary(call: Call) -> stores.Glossary:
-    found = await if_found(Stores(call.backend, call.caller).glossary(_id(call.request)), _NOT_FOUND)
+    found = await if_found(call.stores.glossary(_id(call.request)), _NOT_FOUND)
     return found
 
 
@@ -208,7 +208,7 @@ async def _one_pair(call: Call) -> stores.Glossary:
 
 async def _create(call: Call, label: str, dictionaries: list[Dictionary]) -> stores.Glossary:
     """Store a new glossary. Nothing of it stays if one of its dictionaries is refused."""
-    kept_by = Stores(call.backend, call.caller)
+    kept_by = call.stores
     name = str(uuid.uuid4())
     first, *others = dictionaries
     header = _header(name, first, label=label)
@@ -278,7 +278,7 @@ def _read(entries: str, kind: str) -> tuple[pb.Term, ...]:
 async def _tsv(call: Call, dictionary: stores.GlossaryDictionary) -> str:
     """Return the entries of a dictionary as lines of tab-separated values."""
     pair = dictionary.source_language_code, dictionary.target_language_code
-    terms = await Stores(call.backend, call.caller).terms(_id(call.request), *pair)
+    terms = await call.stores.terms(_id(call.request), *pair)
     # A thread, because 100,000 terms would block the event loop for too long.
     return await asyncio.to_thread(_lines, terms)
 

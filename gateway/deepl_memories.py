@@ -140,7 +140,7 @@ class DeepLMemories:
     """The routes of translation memories. The ID of one is its name on the server, and its name is the label there."""
 
     def __init__(self) -> None:
-        self._jobs, self._running = Jobs(), set[asyncio.Task[None]]()
+        self._jobs = Jobs()
         self._files = asyncio.Semaphore()  # one file is read or written at a time: its segments take memory, and a core
 
     def routes(self, api: Api, endpoints: Endpoints, root: str) -> Iterator[Route]:
@@ -168,7 +168,7 @@ class DeepLMemories:
         """List a page of memories; pages count from 0."""
         size = call.fields.number("page_size", MOST_OF_LIST, 1, MOST_OF_LIST)
         begin = call.fields.number("page", 0, 0, 10**6) * size
-        found = await if_kept(Stores(call.backend, call.caller).memories()) or []
+        found = await if_kept(call.stores.memories()) or []
         shown = [_shown(each) for each in found[begin : begin + size]]
         return JSONResponse({"translation_memories": shown, "total_count": len(found)})
 
@@ -176,7 +176,7 @@ class DeepLMemories:
         return JSONResponse(_shown(await _memory(call, _id(call))))
 
     async def delete(self, call: Call) -> Response:
-        await if_found(Stores(call.backend, call.caller).delete_memory(_id(call)), NOT_FOUND)
+        await if_found(call.stores.delete_memory(_id(call)), NOT_FOUND)
         return Response(status_code=204)
 
     async def segments(self, call: Call) -> Response:
@@ -185,7 +185,7 @@ class DeepLMemories:
         size, begin = fields.number("page_size", PAGE, 1, MOST_OF_PAGE), fields.number("page_cursor", 0, 0, 10**9 - 1)
         passes = _filter(fields)
         found: dict[str, Any] = {"segments": [], "segment_count": memory.segments}
-        async with aclosing(Stores(call.backend, call.caller).segments(memory.name)) as segments:  # type: ignore[type-var]
+        async with aclosing(call.stores.segments(memory.name)) as segments:  # type: ignore[type-var]
             index = 0
             async for segment in segments:
                 if index >= begin and passes(segment):
@@ -207,7 +207,7 @@ class DeepLMemories:
             raise Problem(400, message, field="source_file")
         if size > most:
             raise Problem(413, f"source_file.content_length may be {most:,} bytes at most, got {size:,}")
-        if await if_kept(Stores(call.backend, call.caller).memories()) is None:
+        if await if_kept(call.stores.memories()) is None:
             raise Problem(501, "translation memories are not kept: the server has no folder for them")
         parameters = next(iter(call.fields.objects("parameters")), Fields(()))
         job = self._jobs.add(
@@ -237,11 +237,7 @@ class DeepLMemories:
         if len(call.body) != job.content_length:
             raise Problem(400, f"the file must have {job.content_length:,} bytes as announced, got {len(call.body):,}")
         job.become(PROCESSING)
-        call.held.keep()
-        task = asyncio.create_task(self._store(call, job))
-        self._running.add(task)
-        task.add_done_callback(lambda _: self._end(task, call))
-        await asyncio.wait({task}, timeout=WAIT_SECONDS)
+        await asyncio.wait({call.held.start(self._store(call, job))}, timeout=WAIT_SECONDS)
         return Response(status_code=200)
 
     async def job(self, call: Call) -> Response:
@@ -291,10 +287,6 @@ class DeepLMemories:
         else:
             job.memory = memory.name
             job.become(COMPLETED)
-
-    def _end(self, task: asyncio.Task[None], call: Call) -> None:
-        self._running.discard(task)
-        call.held.release()
 
     def _state(self, call: Call, job: Job) -> dict[str, Any]:
         result: dict[str, Any] = {"status": job.status}
@@ -406,7 +398,7 @@ async def _parts(file: BinaryIO) -> AsyncIterator[bytes]:
 
 
 async def _memory(call: Call, name: str) -> stores.Memory:
-    found = await if_found(Stores(call.backend, call.caller).memory(name), NOT_FOUND)
+    found = await if_found(call.stores.memory(name), NOT_FOUND)
     return found
 
 

@@ -34,6 +34,7 @@ from lingon.gateway.body import (
 )
 from lingon.gateway.metrics import GatewayMetrics
 from lingon.gateway.problem import Problem, problem_of
+from lingon.gateway.stores import Stores
 from lingon.status import REQUEST_ID, request_id_from
 
 HEADERS = {"x-server-timeout": 1.0, "x-envoy-expected-rq-timeout-ms": 0.001}
@@ -86,6 +87,11 @@ class Call:
     holder: Caller
     backend: Backend
     held: HeldBody
+
+    @property
+    def stores(self) -> Stores:
+        """What the server keeps for the caller."""
+        return Stores(self.backend, self.caller)
 
 
 class Api(Protocol):

@@ -13,7 +13,6 @@ from starlette.routing import Route
 from lingon.errors import RequestError
 from lingon.gateway.endpoint import Api, Call, Endpoints
 from lingon.gateway.problem import Problem, problem_of_request
-from lingon.gateway.stores import Stores
 from lingon.google.glossaries import GoogleGlossaries, Operation, type_url
 from lingon.google.v3 import cloud_translation_pb2 as google
 
@@ -50,7 +49,7 @@ def routes(api: Api, endpoints: Endpoints) -> Iterator[Route]:
 async def glossary_for(call: Call, config: google.TranslateTextGlossaryConfig, source: str, target: str) -> str:
     """Return the glossary of a translation by its name on the server. Raises Problem."""
     try:
-        return await GoogleGlossaries(Stores(call.backend, call.caller)).name_for(config, source, target)
+        return await GoogleGlossaries(call.stores).name_for(config, source, target)
     except RequestError as error:
         raise problem_of_request(error) from None
 
@@ -60,7 +59,7 @@ def _answering(method: Method) -> Callable[[Call], Awaitable[Response]]:
 
     async def answer(call: Call) -> Response:
         try:
-            found = await method(GoogleGlossaries(Stores(call.backend, call.caller)), call)
+            found = await method(GoogleGlossaries(call.stores), call)
         except RequestError as error:
             raise problem_of_request(error) from None
         if isinstance(found, Operation):

@@ -109,15 +109,20 @@ def test_a_budget_bounds_all_bodies_and_half_of_it_those_of_a_caller():
     assert budget.held_bytes == 61
 
 
-def test_a_body_is_held_until_its_last_user_releases_it():
-    budget = BodyBudget(100)
+async def test_a_body_is_held_until_work_on_it_that_continues_after_the_reply_ends():
+    budget, done = BodyBudget(100), asyncio.Event()
+
+    async def work() -> None:
+        await done.wait()
+
     held = HeldBody(budget, "192.0.2.1")
     held.add(20)
-    held.keep()
+    task = held.start(work())
     held.release()
     assert budget.held_bytes == 20
-    held.release()
-    assert budget.held_bytes == 0
+    done.set()
+    await task
+    assert (budget.held_bytes, budget.work) == (0, set())
 
 
 def test_the_addresses_of_a_block_of_ipv6_are_one_caller_and_bodies_without_a_key_another():
