@@ -22,28 +22,28 @@ GLOSSARY = f"{GLOSSARIES}/{{glossary}}"
 ENTRIES = f"{GLOSSARY}/glossaryEntries"
 ENTRY = f"{ENTRIES}/{{entry}}"
 MessageT = TypeVar("MessageT", bound=Message)
-Method = Callable[[GoogleGlossaries, Call], Awaitable[Message | Operation | None]]
+Method = Callable[[GoogleGlossaries, Any], Awaitable[Message | Operation | None]]
 
 
 def routes(api: Api, endpoints: Endpoints) -> Iterator[Route]:
     """Yield the routes."""
-    methods: list[tuple[str, str, Method]] = [
-        ("POST", GLOSSARIES, _create),
-        ("GET", GLOSSARIES, _list),
-        ("GET", GLOSSARY, _get),
-        ("PATCH", GLOSSARY, _update),
-        ("DELETE", GLOSSARY, _delete),
-        ("POST", ENTRIES, _create_entry),
-        ("GET", ENTRIES, _list_entries),
-        ("GET", ENTRY, _get_entry),
-        ("PATCH", ENTRY, _update_entry),
-        ("DELETE", ENTRY, _delete_entry),
-        ("GET", f"{OPERATIONS}/{{operation}}", _operation),
+    methods: list[tuple[str, str, Method, Callable[[Call], Any]]] = [
+        ("POST", GLOSSARIES, GoogleGlossaries.create, _creation),
+        ("GET", GLOSSARIES, GoogleGlossaries.list, _list),
+        ("GET", GLOSSARY, GoogleGlossaries.get, _named(google.GetGlossaryRequest)),
+        ("PATCH", GLOSSARY, GoogleGlossaries.update, _update),
+        ("DELETE", GLOSSARY, GoogleGlossaries.delete, _named(google.DeleteGlossaryRequest)),
+        ("POST", ENTRIES, GoogleGlossaries.create_entry, _creation_of_entry),
+        ("GET", ENTRIES, GoogleGlossaries.list_entries, _list_of_entries),
+        ("GET", ENTRY, GoogleGlossaries.get_entry, _named(google.GetGlossaryEntryRequest)),
+        ("PATCH", ENTRY, GoogleGlossaries.update_entry, _update_of_entry),
+        ("DELETE", ENTRY, GoogleGlossaries.delete_entry, _named(google.DeleteGlossaryEntryRequest)),
+        ("GET", f"{OPERATIONS}/{{operation}}", GoogleGlossaries.operation, _name),
     ]
-    for method, path, handler in methods:
+    for verb, path, method, request_of in methods:
         # The bodies are messages of JSON, and have no fields.
-        options: dict[str, Any] = {"message": True, "large": True} if method in ("POST", "PATCH") else {}
-        yield endpoints.route(api, path, _answering(handler), (method,), **options)
+        options: dict[str, Any] = {"message": True, "large": True} if verb in ("POST", "PATCH") else {}
+        yield endpoints.route(api, path, _answering(method, request_of), (verb,), **options)
 
 
 async def glossary_for(call: Call, config: google.TranslateTextGlossaryConfig, source: str, target: str) -> str:
@@ -54,12 +54,12 @@ async def glossary_for(call: Call, config: google.TranslateTextGlossaryConfig, s
         raise problem_of_request(error) from None
 
 
-def _answering(method: Method) -> Callable[[Call], Awaitable[Response]]:
-    """Return the handler that replies with the result of a method."""
+def _answering(method: Method, request_of: Callable[[Call], Any]) -> Callable[[Call], Awaitable[Response]]:
+    """Return the handler that replies with the result of a method. request_of: returns the request of a call."""
 
     async def answer(call: Call) -> Response:
         try:
-            found = await method(GoogleGlossaries(call.stores), call)
+            found = await method(GoogleGlossaries(call.stores), request_of(call))
         except RequestError as error:
             raise problem_of_request(error) from None
         if isinstance(found, Operation):
@@ -77,57 +77,39 @@ def _operation_json(operation: Operation) -> dict[str, Any]:
     return {"name": operation.name, "done": True, **packed}
 
 
-async def _create(glossaries: GoogleGlossaries, call: Call) -> Operation:
-    glossary = _body(call, google.Glossary())
-    return await glossaries.create(google.CreateGlossaryRequest(parent=_parent(call), glossary=glossary))
+def _named(kind: Callable[..., Message]) -> Callable[[Call], Message]:
+    """Return what makes a request of a kind with the name in the path of a call."""
+    return lambda call: kind(name=_name(call))
 
 
-async def _update(glossaries: GoogleGlossaries, call: Call) -> Operation:
+def _creation(call: Call) -> Message:
+    return google.CreateGlossaryRequest(parent=_parent(call), glossary=_body(call, google.Glossary()))
+
+
+def _update(call: Call) -> Message:
     request = google.UpdateGlossaryRequest(glossary=_body(call, google.Glossary()))
     request.glossary.name = _name(call)
     if mask := call.fields.text("updateMask"):
         request.update_mask.FromJsonString(mask)
-    return await glossaries.update(request)
+    return request
 
 
-async def _get(glossaries: GoogleGlossaries, call: Call) -> Message:
-    return await glossaries.get(google.GetGlossaryRequest(name=_name(call)))
+def _list(call: Call) -> Message:
+    return google.ListGlossariesRequest(parent=_parent(call), filter=call.fields.text("filter"), **_page(call))
 
 
-async def _delete(glossaries: GoogleGlossaries, call: Call) -> Operation:
-    return await glossaries.delete(google.DeleteGlossaryRequest(name=_name(call)))
+def _creation_of_entry(call: Call) -> Message:
+    return google.CreateGlossaryEntryRequest(parent=_parent(call), glossary_entry=_body(call, google.GlossaryEntry()))
 
 
-async def _list(glossaries: GoogleGlossaries, call: Call) -> Message:
-    chosen = call.fields.text("filter")
-    return await glossaries.list(google.ListGlossariesRequest(parent=_parent(call), filter=chosen, **_page(call)))
-
-
-async def _create_entry(glossaries: GoogleGlossaries, call: Call) -> Message:
-    entry = _body(call, google.GlossaryEntry())
-    return await glossaries.create_entry(google.CreateGlossaryEntryRequest(parent=_parent(call), glossary_entry=entry))
-
-
-async def _update_entry(glossaries: GoogleGlossaries, call: Call) -> Message:
+def _update_of_entry(call: Call) -> Message:
     request = google.UpdateGlossaryEntryRequest(glossary_entry=_body(call, google.GlossaryEntry()))
     request.glossary_entry.name = _name(call)
-    return await glossaries.update_entry(request)
+    return request
 
 
-async def _get_entry(glossaries: GoogleGlossaries, call: Call) -> Message:
-    return await glossaries.get_entry(google.GetGlossaryEntryRequest(name=_name(call)))
-
-
-async def _delete_entry(glossaries: GoogleGlossaries, call: Call) -> None:
-    await glossaries.delete_entry(google.DeleteGlossaryEntryRequest(name=_name(call)))
-
-
-async def _list_entries(glossaries: GoogleGlossaries, call: Call) -> Message:
-    return await glossaries.list_entries(google.ListGlossaryEntriesRequest(parent=_parent(call), **_page(call)))
-
-
-async def _operation(glossaries: GoogleGlossaries, call: Call) -> Operation:
-    return await glossaries.operation(_name(call))
+def _list_of_entries(call: Call) -> Message:
+    return google.ListGlossaryEntriesRequest(parent=_parent(call), **_page(call))
 
 
 def _body(call: Call, message: MessageT) -> MessageT:

@@ -41,16 +41,12 @@ from lingon.serving.observability.metrics import Metrics, ReceivedCalls
 from lingon.serving.observability.tracing import NullTracer, Tracer
 from lingon.serving.rpc.admin import open_admin
 from lingon.serving.rpc.arrival import LoadShedder
-from lingon.serving.rpc.glossaries import SERVICE as GLOSSARIES
-from lingon.serving.rpc.glossaries import GlossaryService
 from lingon.serving.rpc.google import GoogleService, add_google
 from lingon.serving.rpc.google_glossaries import GoogleGlossaryService
 from lingon.serving.rpc.grpc_server import services_of
 from lingon.serving.rpc.interceptors import CallInterceptor, ErrorInterceptor
 from lingon.serving.rpc.live import LiveCalls
 from lingon.serving.rpc.local_channel import LocalChannel
-from lingon.serving.rpc.memories import SERVICE as MEMORIES
-from lingon.serving.rpc.memories import MemoryService
 from lingon.serving.rpc.ports import (
     ADMIN_CALLS,
     Connections,
@@ -64,6 +60,7 @@ from lingon.serving.rpc.ports import (
 )
 from lingon.serving.rpc.service import TranslationService
 from lingon.serving.rpc.standard_services import Health, add_reflection, model_services
+from lingon.serving.rpc.stores import GLOSSARIES, MEMORIES, GlossaryService, MemoryService
 from lingon.serving.runtime.device import onnxruntime_version
 from lingon.serving.settings import DOCUMENT_BYTES, DOCUMENT_PROCESSES, HTTP_BYTES, Settings
 from lingon.serving.stores.data_dir import DataDir, StoreLimits

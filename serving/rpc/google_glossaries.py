@@ -8,11 +8,11 @@ from typing import Any, cast
 from google.longrunning import operations_proto_pb2 as operations_pb2
 from google.protobuf.empty_pb2 import Empty
 
-from lingon.google.glossaries import GoogleGlossaries
+from lingon.google.glossaries import GoogleGlossaries, Operation
 from lingon.google.v3 import cloud_translation_pb2 as google
 from lingon.message_batches import batches_of
 from lingon.serving.rpc.calls import Context
-from lingon.serving.rpc.glossaries import GlossaryService
+from lingon.serving.rpc.stores import GlossaryService
 from lingon.translation.v1 import stores_pb2 as stores
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -24,7 +24,7 @@ Method = Callable[[Any, Context], Awaitable[Any]]
 class _ArrivedCall:
     """The context of a call whose request has arrived whole, for several changes of glossaries.
 
-    Each change would send the metadata of the call, which gRPC sends once; see `uploads`.
+    Each change would send the metadata of the call, which gRPC sends once; see `stores`.
     """
 
     def __init__(self, context: Context) -> None:
@@ -67,6 +67,21 @@ class CallGlossaries:
         await self._service.DeleteGlossary(request, self._context)
 
 
+_METHODS: dict[str, tuple[Callable[[GoogleGlossaries, Any], Awaitable[Any]], Any]] = {
+    "CreateGlossary": (GoogleGlossaries.create, google.CreateGlossaryRequest),
+    "UpdateGlossary": (GoogleGlossaries.update, google.UpdateGlossaryRequest),
+    "ListGlossaries": (GoogleGlossaries.list, google.ListGlossariesRequest),
+    "GetGlossary": (GoogleGlossaries.get, google.GetGlossaryRequest),
+    "DeleteGlossary": (GoogleGlossaries.delete, google.DeleteGlossaryRequest),
+    "GetGlossaryEntry": (GoogleGlossaries.get_entry, google.GetGlossaryEntryRequest),
+    "ListGlossaryEntries": (GoogleGlossaries.list_entries, google.ListGlossaryEntriesRequest),
+    "CreateGlossaryEntry": (GoogleGlossaries.create_entry, google.CreateGlossaryEntryRequest),
+    "UpdateGlossaryEntry": (GoogleGlossaries.update_entry, google.UpdateGlossaryEntryRequest),
+    "DeleteGlossaryEntry": (GoogleGlossaries.delete_entry, google.DeleteGlossaryEntryRequest),
+}
+"""What answers each method of Google's service, and the type of its request."""
+
+
 class GoogleGlossaryService:
     """The methods for glossaries, for their entries, and for the operations that change them."""
 
@@ -79,57 +94,20 @@ class GoogleGlossaryService:
 
     def methods(self) -> dict[str, tuple[Method, Any]]:
         """Return the methods of Google's service by name, each with the type of its request."""
-        return {
-            "CreateGlossary": (self._create, google.CreateGlossaryRequest),
-            "UpdateGlossary": (self._update, google.UpdateGlossaryRequest),
-            "ListGlossaries": (self._list, google.ListGlossariesRequest),
-            "GetGlossary": (self._get, google.GetGlossaryRequest),
-            "DeleteGlossary": (self._delete, google.DeleteGlossaryRequest),
-            "GetGlossaryEntry": (self._get_entry, google.GetGlossaryEntryRequest),
-            "ListGlossaryEntries": (self._list_entries, google.ListGlossaryEntriesRequest),
-            "CreateGlossaryEntry": (self._create_entry, google.CreateGlossaryEntryRequest),
-            "UpdateGlossaryEntry": (self._update_entry, google.UpdateGlossaryEntryRequest),
-            "DeleteGlossaryEntry": (self._delete_entry, google.DeleteGlossaryEntryRequest),
-        }
+        return {name: (self._answering(function), kind) for name, (function, kind) in _METHODS.items()}
 
     def operations(self) -> dict[str, tuple[Method, Any]]:
         """Return the methods of OPERATIONS by name, each with the type of its request."""
-        return {"GetOperation": (self._operation, operations_pb2.GetOperationRequest)}
+        method = self._answering(lambda glossaries, request: glossaries.operation(request.name))
+        return {"GetOperation": (method, operations_pb2.GetOperationRequest)}
 
-    async def _create(self, request: google.CreateGlossaryRequest, context: Context) -> operations_pb2.Operation:
-        return (await self.of(context).create(request)).message()
+    def _answering(self, function: Callable[[GoogleGlossaries, Any], Awaitable[Any]]) -> Method:
+        """Return the method that replies with the result of a function."""
 
-    async def _update(self, request: google.UpdateGlossaryRequest, context: Context) -> operations_pb2.Operation:
-        return (await self.of(context).update(request)).message()
+        async def answer(request: Any, context: Context) -> Any:
+            found = await function(self.of(context), request)
+            if isinstance(found, Operation):
+                return found.message()
+            return Empty() if found is None else found
 
-    async def _delete(self, request: google.DeleteGlossaryRequest, context: Context) -> operations_pb2.Operation:
-        return (await self.of(context).delete(request)).message()
-
-    async def _operation(
-        self, request: operations_pb2.GetOperationRequest, context: Context
-    ) -> operations_pb2.Operation:
-        return (await self.of(context).operation(request.name)).message()
-
-    async def _get(self, request: google.GetGlossaryRequest, context: Context) -> google.Glossary:
-        return await self.of(context).get(request)
-
-    async def _list(self, request: google.ListGlossariesRequest, context: Context) -> google.ListGlossariesResponse:
-        return await self.of(context).list(request)
-
-    async def _get_entry(self, request: google.GetGlossaryEntryRequest, context: Context) -> google.GlossaryEntry:
-        return await self.of(context).get_entry(request)
-
-    async def _list_entries(
-        self, request: google.ListGlossaryEntriesRequest, context: Context
-    ) -> google.ListGlossaryEntriesResponse:
-        return await self.of(context).list_entries(request)
-
-    async def _create_entry(self, request: google.CreateGlossaryEntryRequest, context: Context) -> google.GlossaryEntry:
-        return await self.of(context).create_entry(request)
-
-    async def _update_entry(self, request: google.UpdateGlossaryEntryRequest, context: Context) -> google.GlossaryEntry:
-        return await self.of(context).update_entry(request)
-
-    async def _delete_entry(self, request: google.DeleteGlossaryEntryRequest, context: Context) -> Empty:
-        await self.of(context).delete_entry(request)
-        return Empty()
+        return answer
