@@ -14,6 +14,7 @@ from types import TracebackType
 from typing import Any, Self
 
 from lingon.errors import LingonError
+from lingon.machine import read_or_empty
 
 Cores = frozenset[int]
 STOP_TIMEOUT = 10.0  # seconds that a process has to exit after SIGTERM, before it is killed
@@ -172,3 +173,12 @@ def cpu_seconds(pid: int) -> float:
     """Return the CPU time that a process has used, user and system, in seconds."""
     fields = Path(f"/proc/{pid}/stat").read_text(encoding="utf-8").rpartition(")")[2].split()
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+
+def processes_of(pid: int) -> list[int]:
+    """Return a process and all below it, as far as they still run."""
+    found = [pid]
+    for each in found:
+        for children in Path(f"/proc/{each}/task").glob("*/children"):
+            found += map(int, read_or_empty(children).split())
+    return found

@@ -37,8 +37,10 @@ from sentencepiece import SentencePieceProcessor
 
 from lingon.bench.options import ToolResults
 from lingon.bench.results_file import keep, note, show
+from lingon.bench.worker_process import processes_of
 from lingon.errors import LingonError, SettingsError
 from lingon.files import read_parallel, write_text
+from lingon.machine import read_or_empty
 
 CHARACTERS = 90  # of a source, at least
 PAUSE = 1.0  # seconds between two looks at the memory and the disk that a command takes
@@ -228,23 +230,12 @@ class Needs:
         raise LingonError(f"the command printed no line like {pattern!r}; its last one: {self.last_line()}")
 
 
-def descendants(pid: int) -> list[int]:
-    """Return the ids of a process and of all that it and they have started."""
-    found = [pid]
-    for each in found:
-        for children in Path(f"/proc/{each}/task").glob("*/children"):
-            with suppress(OSError):
-                found.extend(map(int, children.read_text(encoding="utf-8").split()))
-    return found
-
-
 def anonymous_mb(pid: int) -> float:
     """Return the anonymous memory of a process and its descendants, shared pages counted once for each process."""
     total = 0
-    for each in descendants(pid):
-        with suppress(OSError):
-            text = Path(f"/proc/{each}/smaps_rollup").read_text(encoding="utf-8")
-            total += sum(map(int, re.findall(r"^Anonymous:\s+(\d+)", text, re.MULTILINE)))
+    for each in processes_of(pid):
+        text = read_or_empty(Path(f"/proc/{each}/smaps_rollup"))
+        total += sum(map(int, re.findall(r"^Anonymous:\s+(\d+)", text, re.MULTILINE)))
     return total * 1024 / 1e6
 
 

@@ -14,11 +14,10 @@ import os
 import re
 import shutil
 import statistics
-import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
 from itertools import cycle
@@ -30,24 +29,22 @@ import typer
 from lingon import Client
 from lingon.bench.options import results_folder
 from lingon.bench.results_file import percentile, save, show
-from lingon.bench.worker_process import ChildProcess
+from lingon.bench.serve.run import lingon_command, serving
+from lingon.bench.worker_process import cpu_seconds
 from lingon.bundle.names import MANIFEST
 from lingon.bundle.store import open_bundle
-from lingon.errors import LingonError
 
 SENTENCE = "Tom lives in Boston."
 WARM = "m000"  # the model that is pinned and called all the time
 MOST_TOKENS = 12  # of each translation, because a model with random weights does not end its sentences
 QUIET_SECONDS, QUIET_SHARE = 0.4, 0.1  # a server computes less than this share of this time between two calls
-TICKS = os.sysconf("SC_CLK_TCK")
-MIB = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
 class Running:
     """A server that runs; clients call it at address."""
 
-    process: ChildProcess
+    pid: int
     address: str
 
     def call(self, client: Client, model: str) -> float:
@@ -56,23 +53,16 @@ class Running:
         client.translate(SENTENCE, model=model, guard="off", max_output_tokens=MOST_TOKENS)
         return 1000 * (time.perf_counter() - begin)
 
-    def cpu_seconds(self) -> float:
-        """Return the time that the process has computed, in seconds."""
-        fields = Path(f"/proc/{self.process.pid}/stat").read_text("ascii").rpartition(")")[2].split()
-        return (int(fields[11]) + int(fields[12])) / TICKS
-
     def wait_until_quiet(self) -> None:
         """Wait until the process computes nothing for some time."""
-        latest, now = -1.0, self.cpu_seconds()
+        latest, now = -1.0, cpu_seconds(self.pid)
         while now - latest > QUIET_SHARE * QUIET_SECONDS:
             time.sleep(QUIET_SECONDS)
-            latest, now = now, self.cpu_seconds()
+            latest, now = now, cpu_seconds(self.pid)
 
     def memory(self) -> dict[str, int]:
         """Return the resident memory of the process in MiB: all of it, and the part that no file backs."""
-        found = dict(
-            re.findall(r"(VmRSS|RssAnon):\s+(\d+)", Path(f"/proc/{self.process.pid}/status").read_text("ascii"))
-        )
+        found = dict(re.findall(r"(VmRSS|RssAnon):\s+(\d+)", Path(f"/proc/{self.pid}/status").read_text("ascii")))
         return {"resident_mib": int(found["VmRSS"]) // 1024, "anonymous_mib": int(found["RssAnon"]) // 1024}
 
 
@@ -88,14 +78,11 @@ def copy_models(bundle: Path, folder: Path, count: int) -> list[str]:
 
 
 @contextmanager
-def serving(models: Path, *options: str) -> Iterator[Running]:
-    """Start a server of a folder of models with a bound of their memory, and end it after the block."""
-    command = [sys.executable, "-m", "lingon", "serve", str(models), "--port", "0", "--metrics-port", "0"]
-    with ChildProcess([*command, "--log-level", "warning", *options]) as process:
-        ready = re.search(r" on (\S+:\d+),", process.read_line())
-        if ready is None:
-            raise LingonError(f"the server did not start: {process.exit_reason()}")
-        yield Running(process, ready[1])
+def running(models: Path, options: Mapping[str, object]) -> Iterator[Running]:
+    """Start a server of a folder of models with options of `lingon serve`, and end it after the block."""
+    command = lingon_command(models, {"device": "auto", **options})
+    with serving(command, frozenset(os.sched_getaffinity(0))) as server:
+        yield Running(server.pid, server.address)
 
 
 def first_calls(server: Running, client: Client, models: Sequence[str]) -> dict[str, float]:
@@ -103,9 +90,9 @@ def first_calls(server: Running, client: Client, models: Sequence[str]) -> dict[
     times, cpu = list[float](), list[float]()
     for model in models:
         server.wait_until_quiet()  # the checks that follow a load must not count for the next one
-        before = server.cpu_seconds()
+        before = cpu_seconds(server.pid)
         times.append(server.call(client, model))
-        cpu.append(1000 * (server.cpu_seconds() - before))
+        cpu.append(1000 * (cpu_seconds(server.pid) - before))
     return {
         "ms": round(statistics.median(times), 1),
         "ms_p90": round(percentile(times, 90), 1),
@@ -175,8 +162,8 @@ def main(
     rows: list[dict[str, Any]] = []
     with tempfile.TemporaryDirectory() as name:
         models = copy_models(bundle, Path(name), count)
-        bound = "--model-memory", str(model_memory)
-        with serving(Path(name), *bound) as server:
+        bound = {"model_memory": model_memory}
+        with running(Path(name), bound) as server:
             rows.append({"measured": f"{count} cold models", **server.memory()})
             with Client(server.address) as client:
                 server.call(client, WARM)  # imports what the first call of a server needs
@@ -185,7 +172,7 @@ def main(
                 if again:
                     rows.append({"measured": "call of an unloaded model", **first_calls(server, client, again)})
                 rows.append({"measured": "with loaded models", **server.memory()})
-        with serving(Path(name), *bound, "--pinned-models", WARM) as server, Client(server.address) as client:
+        with running(Path(name), {**bound, "pinned_models": WARM}) as server, Client(server.address) as client:
             warm_calls(server, client, 1)
             rows += beside_loads(server, client, models[1:], rounds, seconds)
             rows.append({"measured": "after all loads", **server.memory()})

@@ -17,6 +17,7 @@ import sys
 import threading
 import time
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
@@ -25,9 +26,10 @@ import typer
 
 from lingon.bench.options import results_folder
 from lingon.bench.results_file import note, save
+from lingon.bench.worker_process import cpu_seconds, processes_of
+from lingon.machine import read_or_empty
 
 PERIOD = 0.02  # seconds between two samples
-TICKS = os.sysconf("SC_CLK_TCK")  # of CPU time, in a second
 MEMORY = {"anonymous": re.compile(r"Rss(?:Anon|Shmem):\s+(\d+) kB"), "resident": re.compile(r"VmRSS:\s+(\d+) kB")}
 """The lines of /proc/PID/status whose numbers are added."""
 
@@ -43,34 +45,18 @@ class Watched:
     def sample(self) -> None:
         """Look at all processes once."""
         found = processes_of(self.process)
-        texts = [_read(f"/proc/{each}/status") for each in found]
+        texts = [read_or_empty(Path(f"/proc/{each}/status")) for each in found]
         for kind, pattern in MEMORY.items():
             used = sum(1024 * int(number) for text in texts for number in pattern.findall(text))
             self.peaks[kind] = max(self.peaks[kind], used)
         for each in found:
-            if fields := _read(f"/proc/{each}/stat").rpartition(")")[2].split():
-                self.cpu[each] = (int(fields[11]) + int(fields[12])) / TICKS
+            with suppress(OSError):  # a process that has ended meanwhile
+                self.cpu[each] = cpu_seconds(each)
 
     def facts(self) -> dict[str, float]:
         """Return seconds of CPU and peaks of memory in MB."""
         peaks = {f"{kind}_mb": round(peak / 1e6) for kind, peak in self.peaks.items()}
         return {"cpu_s": round(sum(self.cpu.values()), 1), **peaks}
-
-
-def processes_of(process: int) -> list[int]:
-    """Return a process and all below it, as far as they still run."""
-    found = [process]
-    for each in found:
-        found += map(int, _read(f"/proc/{each}/task/{each}/children").split())
-    return found
-
-
-def _read(path: str) -> str:
-    """Return what a file of /proc has, or nothing if its process has ended."""
-    try:
-        return Path(path).read_text(encoding="utf-8")
-    except OSError:
-        return ""
 
 
 def measure(command: Sequence[str]) -> list[dict[str, Any]]:
