@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import copy
 import multiprocessing
-import sys
 import time
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import FIRST_COMPLETED, Future, wait
@@ -23,7 +22,7 @@ from lingon.bulk.planning import Plan, Shard
 from lingon.bulk.shards import Readers, Record, ShardWorker, finish, missing, read_ahead, translate_shard
 from lingon.bulk.storage import LocalFolder
 from lingon.bulk.translating import Translate
-from lingon.cli.output import Advance, print_message, progress_bar, summary
+from lingon.cli.output import Advance, is_terminal, print_message, progress_bar, summary
 from lingon.errors import LingonError, SettingsError
 from lingon.files import lock_path, make_folders
 from lingon.machine import MAX_DEFAULT_ENGINES, free_bytes, resident_bytes, usable_cores
@@ -190,7 +189,7 @@ class RunWatch:
             f"{plan.rows:,} rows in {self._shards:,} shards, {self._left:,} rows in {len(left):,} to translate with "
             f"{plan.model}"
         )
-        if sys.stderr is not None and sys.stderr.isatty():
+        if is_terminal():
             self._advance = self._ending.enter_context(progress_bar(self._left, shown=True, unit="rows"))
         if self._metrics:
             self._metrics.shards.set(len(plan.shards))

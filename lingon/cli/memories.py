@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Annotated
 import typer
 
 from lingon.cli.options import with_option_groups
-from lingon.cli.output import progress_bar
+from lingon.cli.output import is_terminal, progress_bar
 from lingon.cli.stores import (
     CreateOption,
     ExpectedVersionOption,
@@ -20,7 +20,6 @@ from lingon.cli.stores import (
     StoreOptions,
     TargetLanguageOption,
     counted,
-    is_terminal,
     json_of,
     open_client,
     shown_time,

@@ -5,17 +5,18 @@ get, available and mirror are about models of elsewhere; list, load, swap and un
 
 from __future__ import annotations
 
-import sys
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
 from lingon.cli.backend import Credentials
-from lingon.cli.options import with_option_groups
+from lingon.cli.options import OptionGroup, with_option_groups
+from lingon.cli.output import is_terminal
 from lingon.errors import LingonError
 
 if TYPE_CHECKING:
@@ -42,14 +43,22 @@ PathArgument = Annotated[
         help="Path of the bundle on the server's machine: models/NAME/VERSION, or models/NAME for the highest version."
     ),
 ]
-TimeoutOption = Annotated[
-    float,
-    typer.Option(
-        min=0.001,
-        metavar="SECONDS",
-        help="How long to wait for the answer; the server completes a change even if nothing waits for it.",
-    ),
-]
+
+
+@dataclass(frozen=True, kw_only=True, slots=True)
+class ChangeOptions(OptionGroup):
+    """How a running server is reached to change its models."""
+
+    server: RunningServerOption = None
+    timeout: Annotated[
+        float,
+        typer.Option(
+            min=0.001,
+            metavar="SECONDS",
+            help="How long to wait for the answer; the server completes a change even if nothing waits for it.",
+        ),
+    ] = 600.0
+    credentials: Credentials = field(default_factory=Credentials)
 
 
 @with_option_groups
@@ -70,29 +79,17 @@ def list_models(
 
 
 @with_option_groups
-def load(
-    path: PathArgument,
-    server: RunningServerOption = None,
-    timeout: TimeoutOption = 600.0,
-    *,
-    credentials: Credentials,
-) -> None:
+def load(path: PathArgument, *, options: ChangeOptions) -> None:
     """Load a bundle and serve it in addition to the models that are served."""
-    with _client(server, timeout, credentials) as client, _progress(server, credentials):
+    with _changing(options) as client:
         model = client.load(path)
     typer.echo(_line(model))
 
 
 @with_option_groups
-def swap(
-    path: PathArgument,
-    server: RunningServerOption = None,
-    timeout: TimeoutOption = 600.0,
-    *,
-    credentials: Credentials,
-) -> None:
+def swap(path: PathArgument, *, options: ChangeOptions) -> None:
     """Load and check a bundle, then serve it in place of all other versions of its name. No request is lost."""
-    with _client(server, timeout, credentials) as client, _progress(server, credentials):
+    with _changing(options) as client:
         model, unloaded = client.swap(path)
     typer.echo(f"{_line(model)}, in place of {', '.join(unloaded)}")
 
@@ -102,16 +99,14 @@ def unload(
     model: Annotated[
         str, typer.Argument(metavar="NAME/VERSION", help="Name and version as `lingon models list` prints them.")
     ],
-    server: RunningServerOption = None,
-    timeout: TimeoutOption = 600.0,
     *,
-    credentials: Credentials,
+    options: ChangeOptions,
 ) -> None:
     """Stop serving a version after its requests in progress are done."""
     name, slash, version = model.rpartition("/")
     if not (slash and name and version):
         raise typer.BadParameter(f"the model must be NAME/VERSION, got {model!r}")
-    with _client(server, timeout, credentials) as client, _progress(server, credentials):
+    with _changing(options) as client:
         client.unload(name, version)
     typer.echo(f"{model} was unloaded")
 
@@ -262,7 +257,7 @@ def download_tools() -> Iterator[Tools]:
     def log(line: str) -> None:
         typer.echo(line, err=True)
 
-    if sys.stderr is None or not sys.stderr.isatty():
+    if not is_terminal():
         yield Tools(log=log)
         return
     from rich.console import Console
@@ -312,19 +307,21 @@ def _client(server: str | None, timeout: float, credentials: Credentials) -> Mod
 
 
 @contextmanager
-def _progress(server: str | None, credentials: Credentials) -> Iterator[None]:
-    """Print on standard error, if it is a terminal, what the server does with its models inside the context."""
-    if sys.stderr is None or not sys.stderr.isatty():
-        yield
-        return
-    done = threading.Event()
-    watching = threading.Thread(target=_print_progress, args=(server, credentials, done), daemon=True)
-    watching.start()
-    try:
-        yield
-    finally:
-        done.set()
-        watching.join(POLL_TIMEOUT)  # so that no line comes after the result
+def _changing(options: ChangeOptions) -> Iterator[ModelsClient]:
+    """Give a client of the server. Print on standard error, if it is a terminal, what the server does meanwhile."""
+    with _client(options.server, options.timeout, options.credentials) as client:
+        if not is_terminal():
+            yield client
+            return
+        done = threading.Event()
+        arguments = options.server, options.credentials, done
+        watching = threading.Thread(target=_print_progress, args=arguments, daemon=True)
+        watching.start()
+        try:
+            yield client
+        finally:
+            done.set()
+            watching.join(POLL_TIMEOUT)  # so that no line comes after the result
 
 
 def _print_progress(server: str | None, credentials: Credentials, done: threading.Event) -> None:

@@ -191,6 +191,12 @@ def print_message(message: str) -> None:
 Advance = Callable[[int, int], None]
 """Called with the lines and the bytes of input that were done since the last call."""
 
+
+def is_terminal() -> bool:
+    """Return whether a person may see progress on standard error."""
+    return sys.stderr is not None and sys.stderr.isatty()
+
+
 DELAY = 1.0  # seconds before the bar appears, so that a short run prints nothing
 
 
@@ -200,7 +206,7 @@ def wants_progress(typed: bool, output: Path | None) -> bool:
     On a terminal the printed results show the progress themselves, and a pipe often ends in a pager on the same
     terminal: in both cases a bar would disturb the lines.
     """
-    return not typed and sys.stderr is not None and sys.stderr.isatty() and _is_file(output)
+    return not typed and is_terminal() and _is_file(output)
 
 
 def _is_file(output: Path | None) -> bool:
@@ -244,7 +250,7 @@ def line_progress(lines: int) -> Iterator[Callable[[int, int], None]]:
     """Give a function that shows on a terminal how many of the lines are done. It takes a number done and that of
     all.
     """
-    with progress_bar(lines, sys.stderr is not None and sys.stderr.isatty()) as advance:
+    with progress_bar(lines, is_terminal()) as advance:
         shown = 0
 
         def on_progress(done: int, of: int) -> None:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import sys
 from collections.abc import Iterator
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass
@@ -71,11 +70,6 @@ def open_client(options: StoreOptions) -> Iterator[Client]:
     arguments = (options.credentials or Credentials()).client_arguments()
     with Client(server_address(options.server), timeout=options.timeout, **arguments) as client:
         yield client
-
-
-def is_terminal() -> bool:
-    """Return whether a person may see progress on standard error."""
-    return sys.stderr is not None and sys.stderr.isatty()
 
 
 def json_of(value: Any) -> str:
