@@ -107,8 +107,7 @@ def decode(
         ),
     ] = None,
     model: Annotated[
-        list[Path] | None,
-        typer.Option(help="Bundle of the workload shipped; may be repeated. (default: models/en-de)"),
+        list[Path] | None, typer.Option(help="Bundle of the workload shipped; may be repeated. (default: models/en-de)")
     ] = None,
     test_set: Annotated[
         list[str] | None,

@@ -60,10 +60,7 @@ TEST_SETS = ("tatoeba", "ntrex")
 
 
 def shipped_workloads(
-    bundles: Sequence[Path],
-    data: Path | None = None,
-    sentences: int = 512,
-    test_sets: Sequence[str] = (),
+    bundles: Sequence[Path], data: Path | None = None, sentences: int = 512, test_sets: Sequence[str] = ()
 ) -> list[Workload]:
     """Return a workload for each bundle and test set: "shipped tatoeba", or "shipped en-de tatoeba" of several bundles.
 

@@ -141,14 +141,12 @@ class RowOptions(OptionGroup):
 
 
 DryRun = Annotated[
-    bool,
-    typer.Option("--dry-run", help="Translate a sample, print what the run would take, and write nothing."),
+    bool, typer.Option("--dry-run", help="Translate a sample, print what the run would take, and write nothing.")
 ]
 
 
 RunMetricsPort = Annotated[
-    int | None,
-    typer.Option(min=1, max=65535, help="Port for Prometheus metrics of the run.", show_default="none"),
+    int | None, typer.Option(min=1, max=65535, help="Port for Prometheus metrics of the run.", show_default="none")
 ]
 
 

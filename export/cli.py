@@ -38,8 +38,7 @@ PrecisionsOption = Annotated[
 TrainDataOption = Annotated[
     TextFiles,
     typer.Option(
-        metavar=PAIR,
-        help="Source and target file for the int8 ranges and the shortlist. Default: the training text.",
+        metavar=PAIR, help="Source and target file for the int8 ranges and the shortlist. Default: the training text."
     ),
 ]
 LearnShortlistOption = Annotated[
@@ -70,8 +69,7 @@ class GateOptions(OptionGroup):
     gate_data: Annotated[
         TextFiles,
         typer.Option(
-            metavar=PAIR,
-            help="Source and target file for the gates. Default: the validation set of the checkpoint.",
+            metavar=PAIR, help="Source and target file for the gates. Default: the validation set of the checkpoint."
         ),
     ] = None
     gate_sentences: Annotated[

@@ -237,9 +237,7 @@ def serves_one_pair(languages: LanguageSettings | None) -> bool:
 
 
 def check_one_pair(
-    languages: LanguageSettings | None,
-    option: str = "--shortlist",
-    remedy: str = "export without it: --no-shortlist",
+    languages: LanguageSettings | None, option: str = "--shortlist", remedy: str = "export without it: --no-shortlist"
 ) -> None:
     """Raise SettingsError if a shortlist that is learned from text of one pair would not fit a model.
 

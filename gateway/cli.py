@@ -13,8 +13,7 @@ from lingon.cli.options import with_option_groups
 Host = Annotated[str, typer.Option(help="Address that the HTTP port listens on.")]
 Port = Annotated[int, typer.Option(min=0, max=65535, help="TCP port; 0 takes a free one.")]
 MetricsPort = Annotated[
-    int | None,
-    typer.Option(min=0, max=65535, help="TCP port of /metrics, on the same address.", show_default="none"),
+    int | None, typer.Option(min=0, max=65535, help="TCP port of /metrics, on the same address.", show_default="none")
 ]
 Apis = Annotated[str, typer.Option(help="APIs to offer, separated by commas; openai has to be named.")]
 Page = Annotated[bool, typer.Option("--page/--no-page", help="Whether / is a page to translate on.")]

@@ -71,11 +71,7 @@ def _definitions() -> dict[str, Any]:
     detected = _object(confidence={"type": "number", "minimum": 0, "maximum": 100}, language=TEXT)
     translation = {
         **_object(translatedText=TEXT),
-        "properties": {
-            "translatedText": TEXT,
-            "detectedLanguage": _reference("Detected"),
-            "alternatives": _list(TEXT),
-        },
+        "properties": {"translatedText": TEXT, "detectedLanguage": _reference("Detected"), "alternatives": _list(TEXT)},
     }
     settings = _object(
         apiKeys={"type": "boolean"},

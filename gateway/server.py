@@ -35,12 +35,7 @@ ACCEPTED = 8  # connections per iteration of the event loop; uvloop accepts one 
 ANY = ("0.0.0.0/0", "::/0")  # the networks of all addresses
 logger = logging.getLogger(__name__)
 logging.getLogger("uvicorn").setLevel(logging.WARNING)  # its other lines repeat the line "ready"
-LIMITED_LOGGERS = (
-    "uvicorn.error",
-    "lingon.gateway.connection",
-    "lingon.gateway.endpoint",
-    "lingon.gateway.documents",
-)
+LIMITED_LOGGERS = ("uvicorn.error", "lingon.gateway.connection", "lingon.gateway.endpoint", "lingon.gateway.documents")
 for name in LIMITED_LOGGERS:
     logging.getLogger(name).addFilter(LimitedLines())
 

@@ -108,11 +108,7 @@ LIVE_ANSWER: dict[str, Any] = {
     "the HTTP status of the error.",
     "anyOf": [
         {"$ref": "#/components/schemas/TranslateLiveResponse"},
-        {
-            "type": "object",
-            "required": ["error"],
-            "properties": {"error": {"$ref": "#/components/schemas/Status"}},
-        },
+        {"type": "object", "required": ["error"], "properties": {"error": {"$ref": "#/components/schemas/Status"}}},
     ],
 }
 OTHERS = {"DocumentForm": DOCUMENT, "Status": STATUS, "StreamEvent": EVENT, "LiveAnswer": LIVE_ANSWER}

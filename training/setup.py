@@ -338,11 +338,7 @@ def _write_tokenizer(tokenizer: Tokenizer, run: Path) -> None:
 
 
 def _scorable(
-    pairs: list[Pair],
-    config: Config,
-    tokenizer: Tokenizer,
-    others: Mapping[LanguagePair, Tokenizer],
-    report: Report,
+    pairs: list[Pair], config: Config, tokenizer: Tokenizer, others: Mapping[LanguagePair, Tokenizer], report: Report
 ) -> list[Pair]:
     """Return the validation pairs that have both sides and are not longer than the bundle of the model reads."""
     usable = [pair for pair in pairs if pair.source and pair.target]

@@ -96,9 +96,7 @@ def _line_index(chunks: Iterable[_Chunk]) -> _LineIndex:
 
 
 def cut_corpora(
-    corpora: Mapping[int, Corpus],
-    rows: int,
-    run: Callable[[Iterable[Callable[[], _Chunk]]], Iterator[_Chunk]],
+    corpora: Mapping[int, Corpus], rows: int, run: Callable[[Iterable[Callable[[], _Chunk]]], Iterator[_Chunk]]
 ) -> dict[int, list[Piece]]:
     """Return the blocks of corpora that can be cut, by their numbers.
 
@@ -130,10 +128,7 @@ def _pieces(corpus: Corpus, rows: int, indexes: Mapping[Path, _LineIndex]) -> li
         counts.append(_parquet_rows(corpus))
     return [
         Piece(
-            corpus,
-            number,
-            rows,
-            {path: indexes[path].mark(number * rows + header) for path, header in before.items()},
+            corpus, number, rows, {path: indexes[path].mark(number * rows + header) for path, header in before.items()}
         )
         for number in range(-(-max(counts) // rows))
     ]

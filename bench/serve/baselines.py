@@ -31,14 +31,7 @@ from lingon.machine import usable_cores
 from lingon.serving.decoding.job import DecodeJob
 from lingon.serving.engine.engine import Engine
 from lingon.serving.models.loading import LoadOptions, load_translator
-from lingon.serving.runtime.runner import (
-    AttentionChoice,
-    AttentionSize,
-    BatchShape,
-    Encoded,
-    Scored,
-    Step,
-)
+from lingon.serving.runtime.runner import AttentionChoice, AttentionSize, BatchShape, Encoded, Scored, Step
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.serving.server import serve
 from lingon.serving.settings import Settings

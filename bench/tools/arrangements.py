@@ -422,12 +422,7 @@ def _has_no_mark(case: Case) -> bool:
 
 
 FORMATS = (
-    Format(
-        "plain",
-        _is_plain,
-        lambda texts: "\0".join(texts).encode(),
-        lambda content: content.decode().split("\0"),
-    ),
+    Format("plain", _is_plain, lambda texts: "\0".join(texts).encode(), lambda content: content.decode().split("\0")),
     _markup("HTML", ("<p>", "</p>"), pb.TEXT_FORMAT_HTML),
     _markup("cell of HTML", ("<table><tr><td>", "</td></tr></table>"), pb.TEXT_FORMAT_HTML),
     _markup("list of HTML", ("<ul><li>", "</li></ul>"), pb.TEXT_FORMAT_HTML),

@@ -436,13 +436,7 @@ class GroupedAttention:
 
     @classmethod
     def write(
-        cls,
-        blocks: Blocks,
-        positions: str,
-        rotation: Rotation | None,
-        relative: RelativeScores | None,
-        *,
-        given: bool,
+        cls, blocks: Blocks, positions: str, rotation: Rotation | None, relative: RelativeScores | None, *, given: bool
     ) -> GroupedAttention:
         """Write the lengths; given: whether `total` is an input of the graph and not computed from positions."""
         graph = blocks.graph
@@ -502,12 +496,7 @@ class ScatteredAttention:
 
     @classmethod
     def write(
-        cls,
-        blocks: Blocks,
-        positions: str,
-        capacity: str,
-        rotation: Rotation | None,
-        relative: RelativeScores | None,
+        cls, blocks: Blocks, positions: str, capacity: str, rotation: Rotation | None, relative: RelativeScores | None
     ) -> ScatteredAttention:
         """Write the cache indices and the mask for positions (rows) and the capacity of the caches, int64 [capacity].
 

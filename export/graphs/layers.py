@@ -14,15 +14,7 @@ from lingon.export.graphs.quantisation import InputRange, quantise_columns
 from lingon.training.model_settings import TransformerSettings
 from lingon.training.models.attention import SelfAttention
 from lingon.training.models.interface import AnyModel
-from lingon.training.models.layers import (
-    BothNorms,
-    Embedding,
-    FeedForward,
-    PostNorm,
-    PreNorm,
-    Residual,
-    SandwichNorms,
-)
+from lingon.training.models.layers import BothNorms, Embedding, FeedForward, PostNorm, PreNorm, Residual, SandwichNorms
 
 # Matrix products with trained weights: in floating point or in 8-bit integers.
 # The result of a row never depends on the other rows: a Gemm computes rows independently, and the scale of 8-bit

@@ -34,15 +34,7 @@ from lingon.bundle.names import (
 )
 from lingon.export.graphs.attention import Caches, Mask, ProductScores, StepAttention, attention_weights, lay_out_keys
 from lingon.export.graphs.fusion import fuse
-from lingon.export.graphs.layers import (
-    Blocks,
-    FloatMatMul,
-    Layers,
-    MatMul,
-    pad_to_blocks,
-    table_name,
-    to_numpy,
-)
+from lingon.export.graphs.layers import Blocks, FloatMatMul, Layers, MatMul, pad_to_blocks, table_name, to_numpy
 from lingon.export.graphs.onnx_writer import INT8_FILE, KERNELS, GraphBuilder, WeightFiles
 from lingon.export.graphs.output_layer import OutputLayer, declare_step_attention
 from lingon.export.graphs.quantisation import quantise_columns

@@ -296,12 +296,7 @@ class GraphBuilder:
             nodes = self._rewrite(nodes, [each.name for each in self._outputs])
         described = self._described(nodes) if any(node.op_type == "Scan" for node in nodes) else []
         graph = helper.make_graph(
-            nodes,
-            self.name,
-            self._inputs,
-            self._outputs,
-            list(self._initializers.values()),
-            value_info=described,
+            nodes, self.name, self._inputs, self._outputs, list(self._initializers.values()), value_info=described
         )
         domains = {"": OPSET, CONTRIB: 1} | ({KERNELS: 1} if any(node.domain == KERNELS for node in nodes) else {})
         opsets = [helper.make_opsetid(domain, version) for domain, version in domains.items()]

@@ -17,12 +17,7 @@ from lingon.errors import CheckpointError, SettingsError
 from lingon.export.graphs.card import CardTransformerGraphs, operators_lack
 from lingon.export.graphs.native import NativeRecurrentGraphs, NativeTransformerGraphs
 from lingon.export.graphs.onnx_writer import WeightFiles
-from lingon.export.graphs.quantisation import (
-    Calibration,
-    SentenceIds,
-    emulate,
-    narrow_states,
-)
+from lingon.export.graphs.quantisation import Calibration, SentenceIds, emulate, narrow_states
 from lingon.export.graphs.recurrent import RecurrentGraphs, RecurrentModel, system_of
 from lingon.export.graphs.transformer import TransformerGraphs
 from lingon.export.graphs.transformer import states as transformer_states
@@ -178,13 +173,7 @@ def _transformer_graphs(
         return native, lambda: narrow_states(emulate(calibration.smoothed(model), None), **narrowed)
     ranges = calibration.ranges(model) if kind.quantised else None
     graphs = TransformerGraphs(
-        built,
-        kind.dtype,
-        weights,
-        ranges,
-        device_states=kind.on_device,
-        scattered=kind.scattered,
-        alignment=alignment,
+        built, kind.dtype, weights, ranges, device_states=kind.on_device, scattered=kind.scattered, alignment=alignment
     )
     return graphs, None if ranges is None else lambda: emulate(calibration.smoothed(model), ranges)
 

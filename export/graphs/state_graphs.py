@@ -34,10 +34,7 @@ def copy_graphs(states: Sequence[State], dtype: type[np.floating[Any]]) -> dict[
     """Return the graphs that copy states, by their file names."""
     memory = [each for each in states if each.kind == "memory"]
     past = [each for each in states if each.kind != "memory"]
-    return {
-        names.COPY_MEMORY: _copy("copy_memory", memory, dtype),
-        names.COPY_ROWS: _copy("copy_rows", past, dtype),
-    }
+    return {names.COPY_MEMORY: _copy("copy_memory", memory, dtype), names.COPY_ROWS: _copy("copy_rows", past, dtype)}
 
 
 def _place(states: Sequence[State], dtype: type[np.floating[Any]]) -> bytes:

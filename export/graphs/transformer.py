@@ -541,13 +541,7 @@ class TransformerGraphs:
         return blocks.matmul.linear("memory", rows, weight, bias, named=named)
 
     def _rest_of_layer(
-        self,
-        blocks: Blocks,
-        layer: DecoderLayer,
-        name: str,
-        rows: str,
-        memory: tuple[str, str],
-        crossing: Crossing,
+        self, blocks: Blocks, layer: DecoderLayer, name: str, rows: str, memory: tuple[str, str], crossing: Crossing
     ) -> tuple[str, str]:
         """Write cross-attention and feed-forward of a decoder layer and return the weights of the cross-attention."""
         read = blocks.before(layer.around_cross, f"{name}.around_cross", rows)

@@ -35,8 +35,7 @@ PrecisionOption = Annotated[
     typer.Option(help="Precision of a bundle, such as fp32, fp16 or int8.", show_default="the best one for the device"),
 ]
 LimitOption = Annotated[
-    int | None,
-    typer.Option(min=1, help="Evaluate only this many sentences from the beginning.", show_default="all"),
+    int | None, typer.Option(min=1, help="Evaluate only this many sentences from the beginning.", show_default="all")
 ]
 TranslationsOption = Annotated[
     Path | None,

@@ -110,8 +110,7 @@ def remove(
         ),
     ] = "",
     target: Annotated[
-        str,
-        typer.Option("--target", "--target-language", metavar="TAG", help="With --source.", show_default="all"),
+        str, typer.Option("--target", "--target-language", metavar="TAG", help="With --source.", show_default="all")
     ] = "",
     *,
     options: StoreOptions,

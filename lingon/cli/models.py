@@ -159,8 +159,7 @@ def get(
         typer.Option(help="As for `lingon import`. Default: fp32, int8 and int8-native, as far as they can run."),
     ] = None,
     least_log_prob: Annotated[
-        float | None,
-        typer.Option(max=0, help="As for `lingon import`.", show_default="-2.5"),
+        float | None, typer.Option(max=0, help="As for `lingon import`.", show_default="-2.5")
     ] = None,
 ) -> None:
     """Download a model, import it with its gates, and write it as models/NAME, ready to serve."""
@@ -351,10 +350,7 @@ def _languages(model: pb.Model) -> str:
 
     sides = (
         (model.source_language_code, model.source_language_codes),
-        (
-            model.target_language_code,
-            model.target_language_codes,
-        ),
+        (model.target_language_code, model.target_language_codes),
     )
     source, target = (f"[{shown_languages(list(many))}]" if len(many) > 1 else one for one, many in sides)
     return f"{source} to {target}"

@@ -120,10 +120,7 @@ SameLanguageOption = Annotated[
 TargetOption = Annotated[
     str | None,
     typer.Option(
-        "--target",
-        "--target-language",
-        help="Language of the translations, such as de.",
-        show_default="the model's",
+        "--target", "--target-language", help="Language of the translations, such as de.", show_default="the model's"
     ),
 ]
 
@@ -148,14 +145,11 @@ OwnBeamSizeOption = Annotated[int, typer.Option(min=1, max=MAX_BEAM_SIZE, help="
 LengthPenaltyOption = Annotated[
     float | None,
     typer.Option(
-        min=0,
-        help="alpha in the score of a translation, log-probability / length^alpha.",
-        show_default="the model's",
+        min=0, help="alpha in the score of a translation, log-probability / length^alpha.", show_default="the model's"
     ),
 ]
 MaxOutputTokensOption = Annotated[
-    int | None,
-    typer.Option(min=1, help="Largest number of tokens in a translation.", show_default="the model's bound"),
+    int | None, typer.Option(min=1, help="Largest number of tokens in a translation.", show_default="the model's bound")
 ]
 KeepOption = Annotated[
     list[str] | None,

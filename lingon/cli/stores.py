@@ -55,10 +55,7 @@ class StoreOptions(OptionGroup):
     """Where the server is that keeps something."""
 
     server: ServerOption = None
-    timeout: Annotated[
-        float,
-        typer.Option(min=0.001, metavar="SECONDS", help="Time limit of the call."),
-    ] = 600.0
+    timeout: Annotated[float, typer.Option(min=0.001, metavar="SECONDS", help="Time limit of the call.")] = 600.0
     credentials: Credentials | None = None
 
 

@@ -22,14 +22,7 @@ from google.rpc import code_pb2
 from lingon.client.live import AsyncLiveCall, LiveCall
 from lingon.client.options import LiveOptions, ScoreOptions, TranslateOptions
 from lingon.client.protocol import ClientProtocol, StreamPart, StreamReader
-from lingon.client.results import (
-    DetectedLanguage,
-    DocumentResult,
-    ModelInfo,
-    ScoreResult,
-    StreamEvent,
-    TextResult,
-)
+from lingon.client.results import DetectedLanguage, DocumentResult, ModelInfo, ScoreResult, StreamEvent, TextResult
 from lingon.client.steps import Exchange, Send, Sleep, drive, drive_async
 from lingon.errors import ServerError, SettingsError
 

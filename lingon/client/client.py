@@ -95,11 +95,7 @@ class _ClientBase:
         if not isinstance(retries, Retry):
             retries = Retry() if retries is None else Retry(retries=retries)
         self._protocol = ClientProtocol(timeout=timeout, retry=retries)
-        self._options: tuple[tuple[str, Any], ...] = (
-            *CHANNEL_OPTIONS,
-            *_keepalive(keepalive),
-            *proxy_options(target),
-        )
+        self._options: tuple[tuple[str, Any], ...] = (*CHANNEL_OPTIONS, *_keepalive(keepalive), *proxy_options(target))
         self._credentials: grpc.ChannelCredentials | None = None
         if tls is True or isinstance(tls, Tls):
             tls = Tls() if tls is True else tls

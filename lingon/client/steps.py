@@ -138,12 +138,7 @@ class Retry:
             raise SettingsError(f"retries must be at least 0, got {self.retries}")
 
     def pause(
-        self,
-        failures: int,
-        error: ServerError,
-        remaining: float,
-        random: Callable[[], float],
-        answered: bool = False,
+        self, failures: int, error: ServerError, remaining: float, random: Callable[[], float], answered: bool = False
     ) -> float | None:
         """Return seconds to wait before the next try, or None if the call is not repeated.
 

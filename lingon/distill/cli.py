@@ -23,9 +23,7 @@ FolderOption = Annotated[Path, typer.Option(help="Folder for the corpus; a run t
 HumanTranslationsOption = Annotated[
     list[Path] | None,
     typer.Option(
-        metavar="FILE",
-        help="Human translations of each --source, which --choose closest needs.",
-        show_default="none",
+        metavar="FILE", help="Human translations of each --source, which --choose closest needs.", show_default="none"
     ),
 ]
 NumHypothesesOption = Annotated[

@@ -51,11 +51,7 @@ def text_and_encoder(content: bytes) -> tuple[str, Encode]:
 
 
 def document_of(
-    text: str,
-    entries: Iterable[TextEntry],
-    encode: Encode,
-    edits: Sequence[Edit[str]] = (),
-    notes: Sequence[str] = (),
+    text: str, entries: Iterable[TextEntry], encode: Encode, edits: Sequence[Edit[str]] = (), notes: Sequence[str] = ()
 ) -> Document:
     """Return the document of a file. Raises UnreadableDocument if it has too many texts, tags or line breaks.
 

@@ -12,15 +12,7 @@ from dataclasses import dataclass, replace
 
 from lingon.documents.document import Document, Edit, UnreadableDocument, check_marks, check_size, check_tags, edited
 from lingon.documents.inline import marks_in, text_options
-from lingon.documents.xliff_codes import (
-    ATTRIBUTES,
-    CodedText,
-    child_of,
-    has_text,
-    local,
-    outside_segments,
-    segments_of,
-)
+from lingon.documents.xliff_codes import ATTRIBUTES, CodedText, child_of, has_text, local, outside_segments, segments_of
 from lingon.documents.xml_texts import XmlTextFile, filled, indent_of, notes_of_language, set_attribute, start_tag
 from lingon.documents.xml_tree import Element, read_tree
 

@@ -32,10 +32,7 @@ MESSAGES = (
     KeptForm(
         name="complex message of MessageFormat 2",
         kind=Kind.SKELETON,
-        examples=(
-            ".input {$n :number} .match $n one {{red car}} * {{{$n} red cars}}",
-            ".local $x = {|a|} {{red car}}",
-        ),
+        examples=(".input {$n :number} .match $n one {{red car}} * {{{$n} red cars}}", ".local $x = {|a|} {{red car}}"),
         changes=TEXTS,
         around="a blank, or nothing",
     ),

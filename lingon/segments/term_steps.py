@@ -255,9 +255,7 @@ def _told(restored: Restored, made: dict[SentenceOutput, _Made]) -> Restored:
     """Return a translation with the outputs of the model instead of those with terms, and what became of the terms."""
     known = [made.get(output) or _Made(output, ()) for output in restored.outputs]
     return replace(
-        restored,
-        outputs=tuple(each.output for each in known),
-        terms=tuple(use for each in known for use in each.terms),
+        restored, outputs=tuple(each.output for each in known), terms=tuple(use for each in known for use in each.terms)
     )
 
 

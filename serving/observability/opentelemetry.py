@@ -76,12 +76,7 @@ class OpenTelemetryTracer:
             name,
             self._propagator.extract(_carrier(metadata)),
             SpanKind.SERVER,
-            {
-                "rpc.system.name": "grpc",
-                "rpc.method": name,
-                "lingon.request_id": request_id,
-                "lingon.caller": caller,
-            },
+            {"rpc.system.name": "grpc", "rpc.method": name, "lingon.request_id": request_id, "lingon.caller": caller},
             start_time=clock.now(),
         )
         context = span.get_span_context()
