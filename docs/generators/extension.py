@@ -12,9 +12,9 @@ from pathlib import Path
 from typing import Any
 
 from docs.generators import live
-from docs.generators.models import catalogue
 from docs.generators.proto import reference
 from docs.generators.reference import (
+    catalogue,
     command_line,
     declarations,
     errors,

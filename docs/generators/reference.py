@@ -13,6 +13,7 @@ from types import MappingProxyType, UnionType
 from typing import Annotated, Any, Literal, Union, get_args, get_origin, get_type_hints
 
 import typer.main
+from babel import Locale
 from google.rpc import code_pb2
 from prometheus_client import CollectorRegistry
 from pydantic.fields import FieldInfo
@@ -35,6 +36,7 @@ from lingon.bundle.manifest import (
 )
 from lingon.cli.main import build
 from lingon.errors import InvalidRequest, LingonError, NotStored, QuotaExceeded, RequestError, UnknownModel
+from lingon.fetching.catalogue import Offer, by_pair, packaged
 from lingon.gateway.metrics import GatewayMetrics
 from lingon.segments.kept_forms import Kind
 from lingon.segments.protection import TABLE
@@ -369,3 +371,25 @@ def fence(text: str, language: str = "text") -> str:
 
 def _escaped(text: str) -> str:
     return re.sub(r"([\\*<>\[\]])", r"\\\1", text)
+
+
+OFFER_COLUMNS = ("from", "to", "model", "shape", "download", "BLEU", "COMET")
+
+
+def catalogue() -> str:
+    """Return a table with a row for each model, by the names of its languages, the best one of a pair first."""
+    offers = sorted(by_pair(packaged().models), key=lambda each: (_offer_language(each, 0), _offer_language(each, 1)))
+    return table(OFFER_COLUMNS, map(_offer_row, offers))
+
+
+def _offer_row(offer: Offer) -> tuple[str, ...]:
+    scores = [offer.scores.get(name) for name in ("flores-bleu", "flores-comet")]
+    shown = ["not published" if score is None else f"{score:g}" for score in scores]
+    size = f"{offer.bytes / 1e6:.0f} MB"
+    return _offer_language(offer, 0), _offer_language(offer, 1), code(offer.name), plain(offer.shape), size, *shown
+
+
+def _offer_language(offer: Offer, side: int) -> str:
+    """Return the English name of the source (0) or the target language (1), and its tag."""
+    tag = (offer.source_language, offer.target_language)[side]
+    return f"{Locale.parse(tag, sep='-').get_display_name('en')} ({tag})"

@@ -12,8 +12,8 @@ import pytest
 from google.rpc import status_pb2
 
 from lingon.errors import LingonError, SettingsError
+from lingon.export.second_calibration import AnswersFile, Collected, Collector, Pair, chosen_pairs
 from lingon.export.second_threshold import Candidate
-from lingon.export.second_translations import AnswersFile, Collected, Collector, Pair, chosen_pairs
 from lingon.translation.v1 import translation_pb2 as pb
 
 HEAD = {"bundle": "en-de/1", "second_model": "m"}
