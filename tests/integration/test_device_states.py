@@ -25,9 +25,6 @@ from tests.support.random_models import STEPS, decode, device_runner, encode, ra
 SHAPE = BatchShape(4, 1, 32, 64)
 
 
-SHAPE = BatchShape(4, 1, 32, 64)
-
-
 def step(buffers: DeviceBuffers, token: int, position: int, sentences: int) -> np.ndarray:
     """The log-probabilities of the candidates of a step: (rows, candidates)."""
     buffers.token_ids[:], buffers.positions[:] = token, position

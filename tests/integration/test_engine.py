@@ -5,19 +5,18 @@ from __future__ import annotations
 import queue
 import random
 import time
-from collections.abc import Sequence
 from typing import Any
 
 import numpy as np
 import pytest
 
-from lingon.serving.decoding.job import Options, Sampling, ScoreJob
+from lingon.serving.decoding.job import Options, ScoreJob
 from lingon.serving.engine.worker import SPARE_BATCHES
-from lingon.serving.runtime.runner import Runner, Scored
+from lingon.serving.runtime.runner import Scored
 from lingon.text import EOS
 from lingon.training.search import SearchSettings, translate
 from tests.support.echo_engine import EchoRunner
-from tests.support.engine_harness import Recorder, options_for, running_engine
+from tests.support.engine_harness import Recorder, options_for, random_options, running_engine
 from tests.support.random_models import limits_of, random_model, random_runner, random_sources
 
 
@@ -62,14 +61,6 @@ def test_log_probs_sum_to_the_score() -> None:
     for best, *_ in found:
         assert len(best.log_probs) == len(best.tokens) + best.finished
         assert best.score == pytest.approx(sum(best.log_probs) / len(best.log_probs) ** 0.7, abs=1e-4)
-
-
-def random_options(draw: random.Random, runner: Runner, source: Sequence[int]) -> Options:
-    beam_size, penalty = draw.choice([1, 1, 4]), draw.choice([0.0, 1.0])
-    sampling = Sampling(seed=3, stream=7) if beam_size == 1 and draw.random() < 0.3 else None
-    return options_for(
-        runner, source, beam_size=beam_size, num_hypotheses=beam_size, length_penalty=penalty, sampling=sampling
-    )
 
 
 @pytest.mark.parametrize(("seed", "workers"), [(0, 1), (1, 1), (2, 2), (3, 3)])

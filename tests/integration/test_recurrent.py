@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import random
 import time
-from collections.abc import Sequence
 
 import numpy as np
 import pytest
 
 from lingon.export.gates_text import check_scores, check_shortlist_steps
-from lingon.serving.decoding.job import Options, Sampling, ScoreJob
+from lingon.serving.decoding.job import ScoreJob
 from lingon.serving.runtime.failpoints import Failpoints, FaultyRunner
 from lingon.serving.runtime.onnx_runner import OnnxRunner
-from lingon.serving.runtime.runner import BatchShape, Runner
+from lingon.serving.runtime.runner import BatchShape
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import BOS, EOS, UNK
 from lingon.training.search import SearchSettings, translate
-from tests.support.engine_harness import options_for, running_engine
+from tests.support.engine_harness import options_for, random_options, running_engine
 from tests.support.random_models import (
     KINDS,
     STEPS,
@@ -56,14 +55,6 @@ def test_the_engine_finds_the_translations_of_the_reference_search(name: str, be
     for mine, theirs in zip(found, expected, strict=True):
         assert [each.score for each in mine] == pytest.approx([each.score for each in theirs], abs=1e-4)
     assert len({row[0].tokens for row in found}) > 2, "the random model says different things"
-
-
-def random_options(draw: random.Random, runner: Runner, source: Sequence[int]) -> Options:
-    beam_size, penalty = draw.choice([1, 1, 4]), draw.choice([0.0, 1.0])
-    sampling = Sampling(seed=3, stream=7) if beam_size == 1 and draw.random() < 0.3 else None
-    return options_for(
-        runner, source, beam_size=beam_size, num_hypotheses=beam_size, length_penalty=penalty, sampling=sampling
-    )
 
 
 @pytest.mark.parametrize(

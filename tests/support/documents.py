@@ -8,6 +8,7 @@ import re
 import zipfile
 from collections.abc import Callable, Mapping
 from itertools import count
+from typing import Any
 from xml.sax.saxutils import escape
 
 from hypothesis import strategies as st
@@ -132,6 +133,14 @@ def values(*more: str) -> st.SearchStrategy[str]:
 def other(text: str) -> str:
     """Return the value of a file after `rewritten`."""
     return text.replace("q", OTHER)
+
+
+def with_others(value: Any) -> Any:
+    if isinstance(value, str):
+        return other(value)
+    if isinstance(value, list):
+        return [with_others(each) for each in value]
+    return {key: with_others(each) for key, each in value.items()} if isinstance(value, dict) else value
 
 
 def rewritten(name: str, content: str | bytes, target: str = "", column: str = "") -> bytes:

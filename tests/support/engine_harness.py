@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import itertools
 import queue
+import random
 import threading
 import time
 from collections.abc import Iterator, Sequence
@@ -11,7 +12,7 @@ from contextlib import contextmanager
 from dataclasses import dataclass
 from typing import Any
 
-from lingon.serving.decoding.job import DecodeJob, Job, Options
+from lingon.serving.decoding.job import DecodeJob, Job, Options, Sampling
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.scheduler import NullObserver, Scheduler
@@ -99,6 +100,14 @@ def running_engine(
 
 def options_for(runner: Runner, source: Sequence[int], **options: Any) -> Options:
     return Options(max_output_tokens=runner.limits.max_output(len(source)), **options)
+
+
+def random_options(draw: random.Random, runner: Runner, source: Sequence[int]) -> Options:
+    beam_size, penalty = draw.choice([1, 1, 4]), draw.choice([0.0, 1.0])
+    sampling = Sampling(seed=3, stream=7) if beam_size == 1 and draw.random() < 0.3 else None
+    return options_for(
+        runner, source, beam_size=beam_size, num_hypotheses=beam_size, length_penalty=penalty, sampling=sampling
+    )
 
 
 calls = itertools.count()

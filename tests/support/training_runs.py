@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping, Sequence
 from concurrent.futures import ProcessPoolExecutor
 from functools import partial
 from importlib.metadata import EntryPoint
+from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -23,6 +24,7 @@ from torch import Tensor
 from lingon.cli.main import main
 from lingon.training.checkpoint import TrainingProgress
 from lingon.training.config import Config, load_config
+from lingon.training.feed import UpdateGroup
 from lingon.training.interrupt import Interrupt
 from lingon.training.model_settings import TransformerSettings
 from lingon.training.models.transformer import Transformer
@@ -236,3 +238,8 @@ def same(left: Mapping[str, Tensor], right: Mapping[str, Tensor]) -> bool:
 def counted(progress: TrainingProgress) -> dict[str, Any]:
     """Return the progress of a run without the times."""
     return {name: getattr(progress, name) for name in progress.__slots__ if name != "seconds"}
+
+
+def groups_of_an_epoch(trainer: Trainer) -> list[UpdateGroup]:
+    updates = trainer.feed().updates(TrainingProgress())
+    return [group for group, _ in takewhile(lambda update: update[0].epoch == 0, updates)]

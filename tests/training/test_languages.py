@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import re
 import shutil
-from itertools import takewhile
 from pathlib import Path
 from statistics import fmean
 from typing import Any
@@ -25,15 +24,15 @@ from lingon.training.config import Config, LanguageSettings, TokenizerSettings, 
 from lingon.training.corpus import Pair, read_validation_text
 from lingon.training.epochs import epoch_sizes, mixture
 from lingon.training.evaluation import translate_lines
-from lingon.training.feed import UpdateGroup
 from lingon.training.prepare import prepare as prepare_corpus
 from lingon.training.tokenizer import train_tokenizer
-from lingon.training.trainer import Trainer, outcome
+from lingon.training.trainer import outcome
 from tests.support.corpora import batch_of, epoch_pairs, maker_of, pairs_of, text_config
 from tests.support.training_runs import (
     config_text,
     corpus_block,
     counted,
+    groups_of_an_epoch,
     in_two_processes,
     log_of,
     same,
@@ -230,11 +229,6 @@ def test_two_processes_compute_the_weights_of_one(corpora: Path) -> None:
     together = load_checkpoint(files.step_folder(corpora / "two", 24))
     pieces = "output.weight"
     assert_close(together.model.state_dict()[pieces], weights_of(alone)[pieces], rtol=1e-3, atol=1e-4)
-
-
-def groups_of_an_epoch(trainer: Trainer) -> list[UpdateGroup]:
-    updates = trainer.feed().updates(TrainingProgress())
-    return [group for group, _ in takewhile(lambda update: update[0].epoch == 0, updates)]
 
 
 def test_an_epoch_has_as_many_pairs_of_each_as_the_run_says(corpora: Path, capsys: pytest.CaptureFixture[str]) -> None:

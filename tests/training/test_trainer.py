@@ -6,7 +6,6 @@ import math
 import re
 import shutil
 from collections.abc import Callable
-from itertools import takewhile
 from pathlib import Path
 from typing import Any
 
@@ -20,11 +19,18 @@ from lingon.training import checkpoint as files
 from lingon.training.checkpoint import TrainingProgress, load_checkpoint, save_checkpoint
 from lingon.training.config import OriginSettings, TokenizerSettings, TrainingSettings, load_config
 from lingon.training.corpus import Pair
-from lingon.training.feed import UpdateGroup
 from lingon.training.report import Report
 from lingon.training.tokenizer import train_tokenizer
-from lingon.training.trainer import Trainer, learning_rate
-from tests.support.training_runs import log_of, same, train, weights_of, write_config, write_digit_corpus
+from lingon.training.trainer import learning_rate
+from tests.support.training_runs import (
+    groups_of_an_epoch,
+    log_of,
+    same,
+    train,
+    weights_of,
+    write_config,
+    write_digit_corpus,
+)
 
 
 def short(**values: Any) -> dict[str, Any]:
@@ -91,11 +97,6 @@ def test_runs_are_equal_with_equal_seeds_and_differ_with_different_seeds(corpus:
     )
     assert same(first, again)
     assert not same(first, other)
-
-
-def groups_of_an_epoch(trainer: Trainer) -> list[UpdateGroup]:
-    updates = trainer.feed().updates(TrainingProgress())
-    return [group for group, _ in takewhile(lambda update: update[0].epoch == 0, updates)]
 
 
 def test_accumulated_batches_give_the_update_of_one_large_batch(corpus: Path) -> None:

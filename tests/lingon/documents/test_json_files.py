@@ -10,7 +10,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lingon.documents import UnreadableDocument, read_document, suffix_of
-from tests.support.documents import other, rewritten, texts_of, translated, values
+from tests.support.documents import rewritten, texts_of, translated, values, with_others
 
 SCALARS = st.none() | st.booleans() | st.integers() | st.floats(allow_nan=False, allow_infinity=False)
 FILES = st.recursive(
@@ -20,14 +20,6 @@ FILES = st.recursive(
     ),
     max_leaves=12,
 )
-
-
-def with_others(value: Any) -> Any:
-    if isinstance(value, str):
-        return other(value)
-    if isinstance(value, list):
-        return [with_others(each) for each in value]
-    return {key: with_others(each) for key, each in value.items()} if isinstance(value, dict) else value
 
 
 def layouts(value: Any) -> list[str]:

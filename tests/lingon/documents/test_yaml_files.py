@@ -10,7 +10,7 @@ from hypothesis import assume, given, settings
 from hypothesis import strategies as st
 
 from lingon.documents import UnreadableDocument, read_document
-from tests.support.documents import OTHER, other, rewritten, texts_of, translated, values
+from tests.support.documents import OTHER, other, rewritten, texts_of, translated, values, with_others
 
 TEXTS = values("\n", "\n\n", "\n  ", "'", "  ", "- ", "@", "[", "}")
 NUMBERS = st.none() | st.booleans() | st.integers()
@@ -57,14 +57,6 @@ def loaded(text: str) -> Any:
         return yaml.safe_load(text)
     except yaml.YAMLError:
         return None
-
-
-def with_others(value: Any) -> Any:
-    if isinstance(value, str):
-        return other(value)
-    if isinstance(value, list):
-        return [with_others(each) for each in value]
-    return {key: with_others(each) for key, each in value.items()} if isinstance(value, dict) else value
 
 
 @settings(max_examples=40)

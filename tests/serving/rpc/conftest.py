@@ -1,12 +1,19 @@
-"""What the tests of the services share: a server without the extra `detect`."""
+"""What the tests of the services share: a server, and one without the extra `detect`."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import AsyncIterator, Iterator
 
 import pytest
 
 from lingon.identifiers import load_identifiers
+from tests.support.echo_engine import RunningServer, running
+
+
+@pytest.fixture
+async def server() -> AsyncIterator[RunningServer]:
+    async with running() as started:
+        yield started
 
 
 @pytest.fixture

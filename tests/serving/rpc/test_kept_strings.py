@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from functools import cache
 from typing import Any
 
@@ -18,12 +17,6 @@ from tests.support.tokenizers import train_sentencepiece
 STRINGS = ["https://example.com/a?b=1&c=%20", "me@example.com", "{name}", "%(count)d", '<x id="1"/>', "🙂", "777123"]
 OPTIONS, TEXT = pb.DecodingOptions, pb.TextOptions
 BRACE = tokenizer().encode_source("{")[-2]
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[RunningServer]:
-    async with running() as started:
-        yield started
 
 
 async def result_of(server: RunningServer, source: str, **fields: Any) -> pb.TextResult:

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
@@ -24,12 +23,6 @@ PAGES = [
     "<p>Tom lives.</p><p><code>x</code>\u200b<code>y</code></p>",
     "Tom lives in\n\n Boston",
 ]
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[RunningServer]:
-    async with running() as started:
-        yield started
 
 
 async def result_of(server: RunningServer, source: str, **fields: Any) -> pb.TextResult:

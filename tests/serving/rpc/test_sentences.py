@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator
 from typing import Any
 
 import grpc
@@ -10,7 +9,7 @@ import pytest
 from google.rpc import code_pb2
 
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.echo_engine import RunningServer, running, warning_codes
+from tests.support.echo_engine import RunningServer, warning_codes
 
 TEXT = " \tTom lives in Boston. The  old man!\r\n\r\n\u00a0Where is the station?\u200b\n- the sea\v"
 SENTENCES = ["Tom lives in Boston.", "The  old man!", "Where is the station?", "the sea"]
@@ -21,12 +20,6 @@ OFF, NONEWLINES = (
     for value in (pb.SENTENCE_SPLITTING_OFF, pb.SENTENCE_SPLITTING_NONEWLINES)
 )
 OPTIONS = pb.DecodingOptions
-
-
-@pytest.fixture
-async def server() -> AsyncIterator[RunningServer]:
-    async with running() as started:
-        yield started
 
 
 async def result_of(server: RunningServer, source: str = TEXT, **fields: Any) -> pb.TextResult:
