@@ -11,7 +11,7 @@ import typer
 
 from lingon.bundle.manifest import poor_quality
 from lingon.cli.options import OptionGroup, with_option_groups
-from lingon.cli.output import print_message
+from lingon.cli.output import print_message, print_table
 
 if TYPE_CHECKING:
     from lingon.bundle.store import Bundle
@@ -442,7 +442,7 @@ def _calibrate_second(model: Path, options: SecondOptions) -> None:
         found = calibrate_second(model, text, settings, lambda line: typer.echo(line, err=True), on_progress)
     for reason, count in found.left_out.most_common():
         print_message(f"{count:,} lines {reason}, and do not count")
-    _print_rows("", HEAD, rows(found.report))
+    print_table("", HEAD, rows(found.report))
     for line in advice(found.report):
         typer.echo(line)
     typer.echo(f"written: {options.second_output}")
@@ -531,23 +531,4 @@ def verify(
 def _print_table(title: str, rows: list[CheckResult]) -> None:
     """Print check, result and bound of every row, with lines on a terminal only."""
     cells = [(row.check, "passed" if row.passed else "FAILED", row.result, row.bound) for row in rows]
-    _print_rows(title, ("check", "", "result", "bound"), cells)
-
-
-def _print_rows(title: str, head: Sequence[str], rows: Sequence[Sequence[str]]) -> None:
-    """Print a table, with lines on a terminal only."""
-    from rich.box import HEAVY_HEAD
-    from rich.console import Console
-    from rich.markup import escape
-    from rich.table import Table
-
-    from lingon.text import printable
-
-    console = Console(soft_wrap=True, highlight=False)
-    lines = HEAVY_HEAD if console.is_terminal else None
-    table = Table(title=title or None, title_justify="left", title_style="bold", box=lines)
-    for column in head:
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*(escape(printable(cell)) for cell in row))
-    console.print(table)
+    print_table(title, ("check", "", "result", "bound"), cells)

@@ -8,8 +8,6 @@ from typing import TYPE_CHECKING, Annotated, Any, Literal
 import typer
 
 if TYPE_CHECKING:
-    from rich.console import Console
-
     from lingon.bundle.manifest import Manifest
     from lingon.bundle.store import Bundle
 
@@ -84,23 +82,21 @@ def _print_json(bundle: Bundle, files: list[dict[str, Any]], intact: bool) -> No
 
 
 def _print_tables(bundle: Bundle, files: list[dict[str, Any]]) -> None:
-    from rich.console import Console
-
     from lingon.bundle.store import trusted_line
+    from lingon.cli.output import print_table
 
     typer.echo(trusted_line(bundle))  # not in a table, which folds it in a narrow terminal
-    console = Console(soft_wrap=True, highlight=False)
     manifest = bundle.manifest
-    _print(console, bundle.label, None, _facts(manifest))
-    _print(console, "precisions", ("name", "size", "provider", "gate"), _precisions(manifest, files))
+    print_table(bundle.label, None, _facts(manifest))
+    print_table("precisions", ("name", "size", "provider", "gate"), _precisions(manifest, files))
     for name, precision in manifest.precisions.items():
         report = [(check, _figures(figures)) for check, figures in precision.report.items()]
         if report:
-            _print(console, f"parity of {name}", None, report)
+            print_table(f"parity of {name}", None, report)
     sizes = [(file["name"], _size(file["bytes"]), file["state"]) for file in files]
-    _print(console, "files", ("name", "size", "checksum"), sizes)
+    print_table("files", ("name", "size", "checksum"), sizes)
     rows = [(state.name, state.kind, " x ".join(map(str, state.shape))) for state in manifest.states]
-    _print(console, "decoder states", ("name", "kind", "shape"), rows)
+    print_table("decoder states", ("name", "kind", "shape"), rows)
 
 
 def _facts(manifest: Manifest) -> list[tuple[str, str]]:
@@ -155,22 +151,3 @@ def _size(count: int) -> str:
         if count >= bytes_of_one:
             return f"{count / bytes_of_one:.2f} {unit}"
     return f"{count} B"
-
-
-def _print(
-    console: Console, title: str, columns: tuple[str, ...] | None, rows: list[tuple[str, str]] | list[Any]
-) -> None:
-    """Print a table, with lines on a terminal only; columns: their names, or None for rows of a name and its value."""
-    from rich.box import HEAVY_HEAD
-    from rich.markup import escape
-    from rich.table import Table
-
-    from lingon.text import printable
-
-    lines = HEAVY_HEAD if console.is_terminal else None
-    table = Table(title=title, title_justify="left", title_style="bold", show_header=columns is not None, box=lines)
-    for column in columns or ("", ""):
-        table.add_column(column, overflow="fold")
-    for row in rows:
-        table.add_row(*(escape(printable(cell)) for cell in row))
-    console.print(table)

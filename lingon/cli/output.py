@@ -14,7 +14,7 @@ import shutil
 import stat
 import sys
 import time
-from collections.abc import Callable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import closing, contextmanager, suppress
 from datetime import timedelta
 from pathlib import Path
@@ -243,6 +243,30 @@ def progress_bar(size: int | None, shown: bool, unit: str = "lines") -> Iterator
         yield advance
     finally:
         bar.stop()
+
+
+def print_table(title: str, columns: Sequence[str] | None, rows: Iterable[Sequence[str]]) -> None:
+    """Print a table, with lines on a terminal only; columns: their names, or None for rows of a name and its value."""
+    from rich.box import HEAVY_HEAD
+    from rich.console import Console
+    from rich.markup import escape
+    from rich.table import Table
+
+    from lingon.text import printable
+
+    console = Console(soft_wrap=True, highlight=False)
+    table = Table(
+        title=title or None,
+        title_justify="left",
+        title_style="bold",
+        show_header=columns is not None,
+        box=HEAVY_HEAD if console.is_terminal else None,
+    )
+    for column in columns or ("", ""):
+        table.add_column(column, overflow="fold")
+    for row in rows:
+        table.add_row(*(escape(printable(cell)) for cell in row))
+    console.print(table)
 
 
 @contextmanager
