@@ -5,7 +5,7 @@ One class builds them for every provider and precision.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
@@ -414,29 +414,7 @@ class TransformerGraphs:
         labels = graph.input(names.LABELS, np.int64, ["batch", "target_length"])
         rows, encoder_weights = self._encode(blocks, source, weighted=True)
         memories = self._memory(blocks, rows, source.batch)
-        positions = graph.count_up(graph.op("Shape", target, start=1, end=2))
-        causal = self._causal_masks(blocks, positions)
-        embedded = blocks.embed(
-            self.model.target_embedding, table_name(self.model, "target"), "target", target, positions
-        )
-        rows = graph.op("Reshape", embedded, graph.int64s(-1, self.model.settings.dim))
-        crossing = self._weighted_crossing(blocks, source)
-        own_weights, cross_weights = [], []
-        for number, (layer, memory) in enumerate(zip(self._decoder_layers(), memories, strict=True)):
-            name = f"decoder.{number}"
-            read = blocks.before(layer.around_attention, f"{name}.around_attention", rows)
-            if isinstance(layer.attention, SSRU):
-                attended = run_cell(blocks, layer.attention, f"{name}.attention", read, source.batch)
-            else:
-                mask = causal[layer.attention.window]
-                attended, own = self._self_attention(
-                    blocks, layer.attention, f"{name}.attention", read, source, mask, weighted=True, lengths=""
-                )
-                own_weights.append(own)
-            rows = blocks.after(layer.around_attention, f"{name}.around_attention", rows, attended)
-            rows, cross = self._rest_of_layer(blocks, layer, name, rows, memory, crossing)
-            cross_weights.append(cross)
-        rows = blocks.norm(self.model.decoder_norm, "decoder_norm", rows)
+        rows, own_weights, cross_weights = self._decode_whole(blocks, source, target, memories)
         log_probs = graph.op("LogSoftmax", cast_to_float32(graph, self._output_layer.logits(blocks, rows)), axis=-1)
         chosen = graph.op("GatherElements", log_probs, graph.op("Reshape", labels, graph.int64s(-1, 1)), axis=1)
         shaped = graph.op("Reshape", chosen, graph.op("Shape", labels))
@@ -452,6 +430,38 @@ class TransformerGraphs:
             sizes = ("batch", len(weights), self.model.settings.heads, *shape)
             graph.output(cast_to_float32(graph, stacked), output, np.float32, sizes)
         return self._finish(graph)
+
+    def _decode_whole(
+        self, blocks: Blocks, source: EncoderInputs, target: str, memories: Sequence[tuple[str, str]]
+    ) -> tuple[str, list[str], list[str]]:
+        """Return the output of the decoder for whole targets, and the weights of each layer: its own and the crossing.
+
+        target: token ids, int64 (batch, target_length)
+        """
+        graph = blocks.graph
+        positions = graph.count_up(graph.op("Shape", target, start=1, end=2))
+        causal = self._causal_masks(blocks, positions)
+        embedded = blocks.embed(
+            self.model.target_embedding, table_name(self.model, "target"), "target", target, positions
+        )
+        rows = graph.op("Reshape", embedded, graph.int64s(-1, self.model.settings.dim))
+        crossing = self._weighted_crossing(blocks, source)
+        own_weights, cross_weights = list[str](), list[str]()
+        for number, (layer, memory) in enumerate(zip(self._decoder_layers(), memories, strict=True)):
+            name = f"decoder.{number}"
+            read = blocks.before(layer.around_attention, f"{name}.around_attention", rows)
+            if isinstance(layer.attention, SSRU):
+                attended = run_cell(blocks, layer.attention, f"{name}.attention", read, source.batch)
+            else:
+                mask = causal[layer.attention.window]
+                attended, own = self._self_attention(
+                    blocks, layer.attention, f"{name}.attention", read, source, mask, weighted=True, lengths=""
+                )
+                own_weights.append(own)
+            rows = blocks.after(layer.around_attention, f"{name}.around_attention", rows, attended)
+            rows, cross = self._rest_of_layer(blocks, layer, name, rows, memory, crossing)
+            cross_weights.append(cross)
+        return blocks.norm(self.model.decoder_norm, "decoder_norm", rows), own_weights, cross_weights
 
     def _causal_masks(self, blocks: Blocks, positions: str) -> dict[int, Mask]:
         """Return the masks of the decoder's self-attention by the window of a layer; positions: int64 (length)."""
