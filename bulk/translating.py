@@ -275,20 +275,16 @@ class Translate:
         on_rows: called with the number of rows that are done since the last call
         Raise ServerError if the server or the model fails, because then no text is the cause.
         """
-        cells: list[CellOutcome | None] = [_without_model(value) for value in values]
+        cells = [_without_model(value) or self._remembered(values, position) for position, value in enumerate(values)]
         positions: dict[TextKey, list[int]] = defaultdict(list)
-        memory = self._remembering() if self._memory else None
         for position, value in enumerate(values):
-            if cells[position] is None:
-                language = languages[position] if languages else None
-                around = values[position - 1 : position] if position else (), values[position + 1 : position + 2]
-                known = memory and memory.known(str(value), self._request_options(None), *map(_only_text, around))
-                if known:
-                    cells[position] = _cell(known)
-                elif isinstance(language, Unreadable):
-                    cells[position] = CellOutcome(error=f"the language: {language.reason}")
-                else:
-                    positions[str(value), language].append(position)
+            language = languages[position] if languages else None
+            if cells[position] is not None:
+                continue
+            if isinstance(language, Unreadable):
+                cells[position] = CellOutcome(error=f"the language: {language.reason}")
+            else:
+                positions[str(value), language].append(position)
         on_rows(sum(each is not None for each in cells))
         counts = TokenCounts()
         with closing(in_order(_batches(positions), self._answer, IN_FLIGHT)) as answers:
@@ -303,6 +299,15 @@ class Translate:
                 counts.target_tokens += sum(result.target_tokens for result in results)
                 on_rows(sum(len(positions[key]) for key in keys))
         return [each for each in cells if each is not None], counts
+
+    def _remembered(self, values: Sequence[CellValue], position: int) -> CellOutcome | None:
+        """Return what the memory has for a value between its neighbours, or None."""
+        if not self._memory:
+            return None
+        around = values[position - 1 : position] if position else (), values[position + 1 : position + 2]
+        options = self._request_options(None)
+        known = self._remembering().known(str(values[position]), options, *map(_only_text, around))
+        return _cell(known) if known else None
 
     def _answer(self, keys: list[TextKey]) -> tuple[list[TextKey], list[TextResult]]:
         options = self._request_options(keys[0][1])

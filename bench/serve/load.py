@@ -18,6 +18,7 @@ import time
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import asdict, dataclass, field
+from operator import attrgetter
 from typing import Any
 
 import grpc
@@ -111,17 +112,14 @@ def summarise(answers: Sequence[Answer], offered: float, seconds: float, objecti
 
 def best(points: Iterable[LoadPoint]) -> LoadPoint | None:
     """Return the highest valid load point that meets the objective, without interpolation; None if there is none."""
-    return max((point for point in points if point.within and not point.void), key=_offered, default=None)
+    valid = (point for point in points if point.within and not point.void)
+    return max(valid, key=attrgetter("offered"), default=None)
 
 
 def saturated(points: Sequence[LoadPoint]) -> bool:
     """Return whether the last two valid points both miss the objective. points: lowest load first."""
     valid = [point for point in points if not point.void]
     return len(valid) >= 2 and not any(point.within for point in valid[-2:])
-
-
-def _offered(point: LoadPoint) -> float:
-    return point.offered
 
 
 def _finite(value: float) -> float | None:

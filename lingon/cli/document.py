@@ -117,15 +117,7 @@ def translate_document(
     memory: the files of translation memories
     A text that was not translated stays as it is, and is named. Raises LingonError. Then nothing is written.
     """
-    if path.suffix.lower() in OTHER_SUFFIXES:
-        raise SettingsError(f"--input must end in {', '.join(SUFFIXES)}, or be text, got {path.suffix}")
-    suffix = path.suffix.lower()
-    if output is None and suffix not in PAGES:
-        raise SettingsError(f"--output must name a file that ends in {path.suffix}, as the input does")
-    if output is not None:
-        if suffix not in PAGES and output.suffix.lower() not in (suffix, translated_suffix(path.name).lower()):
-            raise SettingsError(f"--output must name a file that ends in {path.suffix}, as the input does")
-        check_output(output, path)
+    _check_names(path, output)
     content = read_setting_file(path) if content is None else content
     source, target = request.get("source") or "", request.get("target") or ""
     read = partial(_read, path, content, source="" if source == AUTO else source, column=column)
@@ -154,6 +146,18 @@ def translate_document(
         print_message(f"{path}: {note}")
     _write(output, written)
     return report.complete
+
+
+def _check_names(path: Path, output: Path | None) -> None:
+    """Raise SettingsError for an input that is not read, and for an output of another kind."""
+    suffix = path.suffix.lower()
+    if suffix in OTHER_SUFFIXES:
+        raise SettingsError(f"--input must end in {', '.join(SUFFIXES)}, or be text, got {path.suffix}")
+    suffixes = suffix, translated_suffix(path.name).lower()
+    if suffix not in PAGES and (output is None or output.suffix.lower() not in suffixes):
+        raise SettingsError(f"--output must name a file that ends in {path.suffix}, as the input does")
+    if output is not None:
+        check_output(output, path)
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

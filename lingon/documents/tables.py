@@ -23,6 +23,8 @@ MOST_CELLS = 1_000_000  # of a file
 _DELIMITERS = ",;\t"
 _SHOWN = 10  # columns that an error names
 _SEPARATOR = re.compile(r"sep=(.)\r?\n")  # the first line that Excel writes and reads
+_QUOTED = re.compile(r'"((?:[^"]++|"")*+)"')
+_END_OF_LINE = re.compile(r"\r\n|\r|\n")
 _IDENTIFIER = "id"  # as a header rather a column of numbers than Indonesian
 
 
@@ -84,47 +86,47 @@ def _line_end(text: str) -> int:
 
 
 def _rows(text: str, at: int, delimiter: str, *, strict: bool) -> Iterator[list[Cell]]:
-    """Yield the rows that have cells. Raises UnreadableDocument.
-
-    strict: whether a quotation mark without another one at the end of a cell is refused; else it is text
-    """
-    quoted = re.compile(r'"((?:[^"]++|"")*+)"')
-    plain = re.compile(rf"[^{re.escape(delimiter)}\r\n]*+")
-    line_end = re.compile(r"\r\n|\r|\n")
-    last_mark = text.rfind('"')  # no cell ends behind it, so that none is looked for again and again
-    row: list[Cell] = []
-    count = 0
+    """Yield the rows that have cells. Raises UnreadableDocument; strict: see `_CellReader`."""
+    cells = _CellReader(text, delimiter, strict=strict)
+    row, count = list[Cell](), 0
     while at <= len(text):
-        found = quoted.match(text, at) if at < last_mark and text[at] == '"' else None
-        if found is not None and not _ends_cell(text, found.end(), delimiter):
-            if strict:
-                raise broken(text, found.end(), "table", "a cell goes on after its quotation mark")
-            found = None
-        if found is None and strict and text.startswith('"', at):
-            raise broken(text, at, "table", "a quotation mark has no end")
-        if found is not None:
-            cell = Cell(at, found.end(), found[1].replace('""', '"'), is_quoted=True)
-        else:
-            found = plain.match(text, at)
-            assert found is not None
-            cell = Cell(at, found.end(), found[0], is_quoted=False)
-        row.append(cell)
+        row.append(cells.read(at))
         count += 1
         if count > MOST_CELLS:
             raise UnreadableDocument(f"the file has more than {MOST_CELLS:,} cells")
-        at = cell.end
+        at = row[-1].end
         if text.startswith(delimiter, at):
             at += 1
             continue
-        end = line_end.match(text, at)
+        end = _END_OF_LINE.match(text, at)
         at = end.end() if end is not None else len(text) + 1
         if len(row) > 1 or row[0].end > row[0].begin:
             yield row
         row = []
 
 
-def _ends_cell(text: str, position: int, delimiter: str) -> bool:
-    return position >= len(text) or text[position] in (delimiter, "\r", "\n")
+class _CellReader:
+    """A reader of the cells of a text."""
+
+    def __init__(self, text: str, delimiter: str, *, strict: bool) -> None:
+        """strict: whether a quotation mark without another one at the end of a cell is refused; else it is text."""
+        self._text, self._strict = text, strict
+        self._plain = re.compile(rf"[^{re.escape(delimiter)}\r\n]*+")
+        self._ends = delimiter, "\r", "\n"
+        self._last_mark = text.rfind('"')  # no cell ends behind it, so that none is looked for again and again
+
+    def read(self, at: int) -> Cell:
+        """Return the cell that begins at a position. Raises UnreadableDocument."""
+        quoted = _QUOTED.match(self._text, at) if at < self._last_mark else None
+        if quoted is not None and (quoted.end() == len(self._text) or self._text[quoted.end()] in self._ends):
+            return Cell(at, quoted.end(), quoted[1].replace('""', '"'), is_quoted=True)
+        if self._strict and quoted is not None:
+            raise broken(self._text, quoted.end(), "table", "a cell goes on after its quotation mark")
+        if self._strict and self._text.startswith('"', at):
+            raise broken(self._text, at, "table", "a quotation mark has no end")
+        plain = self._plain.match(self._text, at)
+        assert plain is not None
+        return Cell(at, plain.end(), plain[0], is_quoted=False)
 
 
 def _columns(header: Sequence[str], column: str, target: str) -> TableColumns:

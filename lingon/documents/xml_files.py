@@ -112,15 +112,11 @@ def _read_other(content: bytes, target: str, kind: str) -> Document:
     return Document([text], options, write, [] if kind else [note])
 
 
-def _resources(content: bytes, _: str) -> Document:
-    return read_resources(content)
-
-
 _READERS: Mapping[str, Callable[[bytes, str], Document]] = {
     **dict.fromkeys((".xliff", ".xlf", ".sdlxliff", ".mxliff", ".mqxliff"), read_xliff),
     ".tmx": read_memory,
     ".ts": read_qt,
-    **dict.fromkeys((".resx", ".resw"), _resources),
+    **dict.fromkeys((".resx", ".resw"), lambda content, target: read_resources(content)),
     ".xml": read_xml,
     **{suffix: partial(read_named_xml, suffix) for suffix in (".svg", ".dita")},
 }

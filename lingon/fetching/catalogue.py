@@ -198,7 +198,8 @@ def parse(content: bytes, origin: str) -> Catalogue:
 
 def to_json(catalogue: Catalogue) -> bytes:
     """Return the bytes of a catalogue, one model a line, so that versions of it can be compared."""
-    lines = ",\n".join(json.dumps(asdict(each), ensure_ascii=False) for each in sorted(catalogue.models, key=_order))
+    models = sorted(catalogue.models, key=lambda each: each.name)
+    lines = ",\n".join(json.dumps(asdict(each), ensure_ascii=False) for each in models)
     head = f'{{"format": {catalogue.format}, "place": {json.dumps(catalogue.place)}, "models": [\n'
     return f"{head}{lines}\n]}}\n".encode()
 
@@ -206,7 +207,3 @@ def to_json(catalogue: Catalogue) -> bytes:
 def by_pair(models: Iterable[Offer]) -> list[Offer]:
     """Return models ordered by their pair, the best one of each first."""
     return sorted(models, key=lambda each: (each.pair, -each.scores.get(QUALITY, 0.0), each.name))
-
-
-def _order(offer: Offer) -> str:
-    return offer.name

@@ -152,15 +152,26 @@ _BLANKS = re.compile(r"\s*+")
 
 
 def patterns_apart(text: str) -> Iterator[ProtectedSpan]:
-    """Yield the spans of the skeleton of the first such message of a text, or none if its braces do not match.
+    """Yield the spans of the skeleton of the first such message of a text, or none if its braces do not match."""
+    head = _BEGIN.search(text)
+    patterns = _patterns(text, head.start()) if head is not None else []
+    if head is None or not patterns:
+        return
+    at = head.start()
+    for first, last in patterns:
+        blanks = _BLANKS.match(text, first, last)
+        yield ProtectedSpan(at, blanks.end() if blanks and blanks.end() < last else first, Kind.SKELETON)
+        at = last
+    yield ProtectedSpan(at, at + 2, Kind.SKELETON)
+
+
+def _patterns(text: str, begin: int) -> list[tuple[int, int]]:
+    """Return the spans of the patterns of a message, or none if its braces do not match.
 
     The message ends with the last pattern before which there are only keys.
     """
-    begin = _BEGIN.search(text)
-    if begin is None:
-        return
     patterns, depth, opened, inside = list[tuple[int, int]](), 0, 0, False
-    for brace in _BRACE.finditer(text, begin.start()):
+    for brace in _BRACE.finditer(text, begin):
         mark = brace[0]
         if mark[0] == "\\":
             continue
@@ -175,16 +186,9 @@ def patterns_apart(text: str) -> Iterator[ProtectedSpan]:
             if not _KEYS.match(text, brace.end()):
                 break
         elif mark == "}}" and depth == 1:  # the end of a placeholder, and a brace that belongs to none
-            return
+            return []
         else:
             depth += {"{": 1, "}": -1, "{{": 2, "}}": -2}[mark]
         if depth < 0:
-            return
-    if inside or depth or not patterns:
-        return
-    at = begin.start()
-    for first, last in patterns:
-        blanks = _BLANKS.match(text, first, last)
-        yield ProtectedSpan(at, blanks.end() if blanks and blanks.end() < last else first, Kind.SKELETON)
-        at = last
-    yield ProtectedSpan(at, at + 2, Kind.SKELETON)
+            return []
+    return [] if inside or depth else patterns

@@ -14,6 +14,7 @@ from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import accumulate, islice, pairwise
+from operator import attrgetter
 
 from lingon.segments.placing_alignment import (
     KEPT,
@@ -113,7 +114,7 @@ class _Placer:
                 node.begin, node.end = parent.begin, parent.end
         for node in without:
             self._place_point(node, parent, taken)
-        parent.children.sort(key=_order)
+        parent.children.sort(key=attrgetter("begin", "end", "inline"))
 
     def _place_point(self, node: _Node, parent: _Node, taken: Taken) -> None:
         """Place something without target words before or after a word, and outside the elements beside it."""
@@ -164,10 +165,6 @@ class _Placer:
         if cut >= parent.run[1]:
             return parent.end
         return atoms[cut - 1][1] if after else atoms[cut][0]
-
-
-def _order(node: _Node) -> tuple[int, int, int]:
-    return node.begin, node.end, node.inline
 
 
 # Which run of target atoms an element gets: the one that holds the most of what it claims, and the least of others.

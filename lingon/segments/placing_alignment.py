@@ -519,7 +519,8 @@ class _Cutter:
         self._sources = [word.span() for word in _SEPARATED.finditer(source, *segment.source)]
         self._targets = [word.span() for word in _SEPARATED.finditer(target, *segment.target)]
         self._known = [each for each in segment.kept if each.source[0] < each.source[1]]
-        self._unknown = sorted((each for each in segment.kept if each.source[0] == each.source[1]), key=_target)
+        unknown = (each for each in segment.kept if each.source[0] == each.source[1])
+        self._unknown = sorted(unknown, key=lambda each: each.target)
 
     def part(self, source: Span, target: Span) -> Aligned:
         """Return a part of the segment. A word of which only a part is in it has the weights of the whole."""
@@ -533,10 +534,6 @@ class _Cutter:
             columns, rows = _within(self._sources, source), _within(self._targets, target)
             weights = [row[columns.start : columns.stop] for row in self._segment.weights[rows.start : rows.stop]]
         return Aligned(source, target, weights, [*self._unknown[first:last], *inside])
-
-
-def _target(kept: KeptCopy) -> Span:
-    return kept.target
 
 
 def _is_within(span: Span, around: Span) -> bool:

@@ -8,6 +8,7 @@ from collections import Counter
 from collections.abc import Hashable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import accumulate, islice
+from operator import attrgetter
 from typing import NamedTuple, TypeVar
 
 from lingon.segments.boundaries import Span, next_visible, trimmed_end
@@ -202,8 +203,8 @@ def _apart(marks: Iterable[tuple[ProtectedSpan, ProtectedSpan]], kept: Sequence[
 
 def _is_cut(mark: ProtectedSpan, positions: Sequence[ProtectedSpan]) -> bool:
     """Return whether a span overlaps a mark and is not within it; positions: in order and without overlap."""
-    first = bisect_right(positions, mark.begin, key=_end)
-    last = bisect_left(positions, mark.end, key=_begin)
+    first = bisect_right(positions, mark.begin, key=attrgetter("end"))
+    last = bisect_left(positions, mark.end, key=attrgetter("begin"))
     if first >= last:
         return False
     return positions[first].begin < mark.begin or positions[last - 1].end > mark.end
@@ -211,16 +212,8 @@ def _is_cut(mark: ProtectedSpan, positions: Sequence[ProtectedSpan]) -> bool:
 
 def _is_within(span: ProtectedSpan, positions: Sequence[ProtectedSpan]) -> bool:
     """Return whether one of other spans, in order and without overlap, has a span in it."""
-    number = bisect_right(positions, span.begin, key=_begin) - 1
+    number = bisect_right(positions, span.begin, key=attrgetter("begin")) - 1
     return number >= 0 and span.end <= positions[number].end
-
-
-def _begin(span: ProtectedSpan) -> int:
-    return span.begin
-
-
-def _end(span: ProtectedSpan) -> int:
-    return span.end
 
 
 def _blanked(text: str, spans: Iterable[ProtectedSpan]) -> str:
