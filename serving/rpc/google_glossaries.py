@@ -24,7 +24,7 @@ Method = Callable[[Any, Context], Awaitable[Any]]
 class _ArrivedCall:
     """The context of a call whose request has arrived whole, for several changes of glossaries.
 
-    Each change would send the metadata of the call, which gRPC sends once; see `stores`.
+    Each change would send the metadata of the call, which gRPC sends once; see `uploads`.
     """
 
     def __init__(self, context: Context) -> None:
