@@ -18,7 +18,7 @@ from lingon.errors import LingonError, ServerError
 from lingon.gateway.body import Fields
 from lingon.gateway.endpoint import Api, Call, Endpoints
 from lingon.gateway.problem import Problem
-from lingon.gateway.stores import if_found, if_kept
+from lingon.gateway.stores import Stores, if_found, if_kept
 from lingon.language_tags import ServedPairs, is_same_tag, primary
 from lingon.terms.files import read_terms
 from lingon.translation.v1 import stores_pb2 as stores
@@ -117,7 +117,7 @@ class DeepLGlossaries:
             for number, each in enumerate(dictionaries or _unchanged(found)):
                 header = _header(found.name, each, label=name if number == 0 else "", version=found.version)
                 header.merge = True
-                found = await call.stores.put_glossary(header, each.terms)
+                found = await Stores(call.backend, call.caller).put_glossary(header, each.terms)
             return found
 
         return JSONResponse(_several(await _changed(call, change)))
@@ -128,7 +128,7 @@ class DeepLGlossaries:
 
         async def change(found: stores.Glossary) -> stores.Glossary:
             header = _header(found.name, each, version=found.version)
-            return await call.stores.put_glossary(header, each.terms)
+            return await Stores(call.backend, call.caller).put_glossary(header, each.terms)
 
         changed = dictionary_for(await _changed(call, change), each.source, each.target)
         assert changed is not None
@@ -208,7 +208,7 @@ async def _one_pair(call: Call) -> stores.Glossary:
 
 async def _create(call: Call, label: str, dictionaries: list[Dictionary]) -> stores.Glossary:
     """Store a new glossary. Nothing of it stays if one of its dictionaries is refused."""
-    kept_by = call.stores
+    kept_by = Stores(call.backend, call.caller)
     name = str(uuid.uuid4())
     first, *others = dictionaries
     header = _header(name, first, label=label)
