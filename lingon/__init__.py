@@ -120,34 +120,29 @@ __all__ = [
     "pipeline",
 ]
 
-_MODULE_OF = {
-    "AsyncClient": "lingon.client.client",
-    "Client": "lingon.client.client",
-    "AsyncLiveCall": "lingon.client.live",
-    "LiveCall": "lingon.client.live",
-    "LiveOptions": "lingon.client.options",
-    "AsyncModel": "lingon.client.model",
-    "Model": "lingon.client.model",
-    "AttentionSelection": "lingon.client.options",
-    "Tls": "lingon.client.connection",
-    "LingonError": "lingon.errors",
-    "ServerError": "lingon.errors",
-    "Retry": "lingon.client.steps",
-    "NormalisedText": "lingon.client.results",
-    "MemoryOptions": "lingon.client.options",
-    "Sampling": "lingon.client.options",
-    "SecondOptions": "lingon.client.options",
-    "SecondServer": "lingon.client.options",
-    "Term": "lingon.terms.term",
-    "TermList": "lingon.terms.term_list",
-    "TranslationPipeline": "lingon.client.pipeline",
-    "pipeline": "lingon.client.pipeline",
-    "ScoreOptions": "lingon.client.options",
-    "StoredDictionary": "lingon.client.stores",
-    "StoredGlossary": "lingon.client.stores",
-    "StoredMemory": "lingon.client.stores",
-    "TranslateOptions": "lingon.client.options",
+_NAMES_OF = {
+    "lingon.client.client": ("AsyncClient", "Client"),
+    "lingon.client.connection": ("Tls",),
+    "lingon.client.live": ("AsyncLiveCall", "LiveCall"),
+    "lingon.client.model": ("AsyncModel", "Model"),
+    "lingon.client.options": (
+        "AttentionSelection",
+        "LiveOptions",
+        "MemoryOptions",
+        "Sampling",
+        "ScoreOptions",
+        "SecondOptions",
+        "SecondServer",
+        "TranslateOptions",
+    ),
+    "lingon.client.pipeline": ("TranslationPipeline", "pipeline"),
+    "lingon.client.steps": ("Retry",),
+    "lingon.client.stores": ("StoredDictionary", "StoredGlossary", "StoredMemory"),
+    "lingon.errors": ("LingonError", "ServerError"),
+    "lingon.terms.term": ("Term",),
+    "lingon.terms.term_list": ("TermList",),
 }
+"""The names by their modules. All others are of lingon.client.results."""
 
 
 def __getattr__(name: str) -> Any:
@@ -155,7 +150,8 @@ def __getattr__(name: str) -> Any:
         raise AttributeError(f"module 'lingon' has no attribute {name!r}")
     import importlib
 
-    return getattr(importlib.import_module(_MODULE_OF.get(name, "lingon.client.results")), name)
+    module = next((module for module, names in _NAMES_OF.items() if name in names), "lingon.client.results")
+    return getattr(importlib.import_module(module), name)
 
 
 def __dir__() -> list[str]:

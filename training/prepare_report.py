@@ -24,7 +24,7 @@ from lingon.identifiers import load_identifiers
 from lingon.text import Tokenizer
 from lingon.training.config import pair_name, pair_names
 from lingon.training.prepared import CorpusFacts, Example, Manifest, PreparedCorpus
-from lingon.training.survey import BINS, OCTAVES, Side, Survey, mean, quantile, sample_size, survey
+from lingon.training.survey import BINS, OCTAVES, Side, Survey, by_count, mean, quantile, sample_size, survey
 from lingon.training.svg import CHART_STYLE, DARK_CHART_STYLE, FONT, histogram, short_number
 
 REPORT = "report.html"
@@ -193,7 +193,7 @@ def _corpora(manifest: Manifest, names: Sequence[str], colours: Mapping[str, int
         chips = [
             f"<li>{_dot(reason, colours)}{_text(reason)} <b>{count:,}</b> {_percent(count, facts.read)}"
             f"{_bar(count / max(facts.read, 1), colours[reason])}</li>"
-            for reason, count in _ordered(facts.dropped).items()
+            for reason, count in by_count(facts.dropped).items()
         ]
         cards.append(
             f'<article class="card"><h3><bdi>{_text(name)}</bdi> <small>{_text(pair_name(facts.languages))}</small>'
@@ -419,11 +419,7 @@ def _total(manifest: Manifest) -> _Total:
     for facts in manifest.corpora:
         dropped.update(facts.dropped)
     read, kept = (sum(counts) for counts in zip(*((each.read, each.kept) for each in manifest.corpora), strict=True))
-    return _Total(read, kept, _ordered(dropped))
-
-
-def _ordered(counts: Mapping[str, int]) -> dict[str, int]:
-    return dict(sorted(counts.items(), key=lambda each: (-each[1], each[0])))
+    return _Total(read, kept, by_count(dropped))
 
 
 def _tokens(facts: CorpusFacts) -> tuple[int, int]:

@@ -130,20 +130,27 @@ def build_trainer(
     trainer = Trainer(
         config, folder, processes, report, tokenizer, others, corpus, valid, model, optimizer, interrupt, average
     )
-    digest = corpus.digest([each.repeat for each in config.data.train])
-    measured = _validation_digest(valid, config.training)
-    if last is not None:
-        _resume(trainer, last, digest, measured)
-    elif start is not None:
-        checkpoints.load_weights(model, start)
-        report.message(f"starts from the weights of {start}")
-    if last is None and trainer.average is not None:
-        trainer.average.begin(model)
-    trainer.progress.text, trainer.progress.validation = digest, measured
+    _begin(trainer, last, start)
     if processes.is_leader:
         write_text(folder / checkpoints.CONFIG, config.model_dump_json(indent=2) + "\n")
     model.train()
     return trainer
+
+
+def _begin(trainer: Trainer, last: Path | None, start: Path | None) -> None:
+    """Give a trainer the state of its last checkpoint, or without one the weights of the checkpoint `start`, if any."""
+    config = trainer.config
+    digest = trainer.corpus.digest([each.repeat for each in config.data.train])
+    measured = _validation_digest(trainer.valid, config.training)
+    if last is not None:
+        _resume(trainer, last, digest, measured)
+    else:
+        if start is not None:
+            checkpoints.load_weights(trainer.model, start)
+            trainer.report.message(f"starts from the weights of {start}")
+        if trainer.average is not None:
+            trainer.average.begin(trainer.model)
+    trainer.progress.text, trainer.progress.validation = digest, measured
 
 
 def _check_model(settings: ModelSettings, vocabs: tuple[int, int], device: torch.device) -> int:

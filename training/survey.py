@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import unicodedata
 from collections import Counter
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
 import numpy as np
@@ -168,12 +168,12 @@ def _side(
     characters = Counter("".join(texts))
     tokens = np.concatenate([*ids, np.zeros(0, np.int64)]).astype(np.int64)
     found = Side(language, characters.total(), len(tokens), int(is_byte[tokens].sum()), int((tokens == UNK).sum()))
-    found.scripts = _by_count(scripts(characters))
+    found.scripts = by_count(scripts(characters))
     if identifiers is not None:
         long = [text for text in texts if len(text.encode()) >= FEWEST_BYTES]
         found.short = len(texts) - len(long)
         codes = identifiers.codes_of(primary(canonical(language, "the language")))
-        found.languages = _by_count(Counter(_language(text, language, codes, identifiers) for text in long))
+        found.languages = by_count(Counter(_language(text, language, codes, identifiers) for text in long))
     return found
 
 
@@ -201,6 +201,6 @@ def _language(text: str, language: str, codes: frozenset[str], identifiers: Iden
     return language if code in codes else code
 
 
-def _by_count(counts: Counter[str]) -> dict[str, int]:
+def by_count(counts: Mapping[str, int]) -> dict[str, int]:
     """Return counts in descending order, with equal ones in the order of their names."""
     return dict(sorted(counts.items(), key=lambda each: (-each[1], each[0])))
