@@ -101,10 +101,16 @@ def _shortest(value: float) -> float | str:
     return "NaN" if math.isnan(value) else "Infinity" if value > 0 else "-Infinity"
 
 
+_KINDS = {list: "an array", str: "a string", bool: "a boolean", type(None): "null"}
+
+
 def from_json(body: bytes | str, message: MessageT) -> MessageT:
     """Fill a new message from JSON and return it. Raises what json_format.Parse raises."""
     try:
-        _read(json.loads(body, object_pairs_hook=_without_duplicates, parse_constant=_refuse), message)
+        found = json.loads(body, object_pairs_hook=_without_duplicates, parse_constant=_refuse)
+        if type(found) is not dict:
+            raise json_format.ParseError(f"it must be an object, got {_KINDS.get(type(found), 'a number')}")
+        _read(found, message)
     except (_Unusual, ValueError, TypeError, RecursionError):
         message.Clear()
         return json_format.Parse(body, message)

@@ -23,6 +23,7 @@ from starlette.routing import Route, WebSocketRoute
 from starlette.websockets import WebSocket, WebSocketDisconnect
 
 from lingon.client.steps import LIVE
+from lingon.errors import Draining
 from lingon.gateway.backend import Caller
 from lingon.gateway.endpoint import Endpoints, as_problem, ascii_of, bearer, until_disconnect
 from lingon.gateway.lingon_api import error_json, error_response, from_json, to_json
@@ -174,6 +175,8 @@ async def _close(socket: WebSocket, problem: Problem, code: int | None = None) -
     """
     if isinstance(problem, _Binary):
         code = NOT_TEXT
+    if problem.reason == Draining.reason:
+        code = RESTART
     try:
         await socket.send_text(f'{{"error":{error_json(problem)}}}')
         reason = str(problem).encode()[:REASON_BYTES].decode(errors="ignore")

@@ -20,7 +20,7 @@ from typing import Any, TypeVar
 
 from lingon.bundle.store import find_model, open_bundle
 from lingon.client.options import SecondServer
-from lingon.errors import Cancelled, Draining, EngineFault, LingonError, RequestError
+from lingon.errors import Cancelled, Draining, EngineFault, EngineLost, LingonError, RequestError
 from lingon.files import TranslatedLines
 from lingon.serving.caller_loops import CallerLoops
 from lingon.serving.engine.engine import Engine
@@ -266,6 +266,8 @@ class LocalTranslator:
 
         @asynccontextmanager
         async def open_model() -> AsyncIterator[Translator]:
+            if not self._engine().healthy:  # nothing replaces an engine that died
+                raise EngineLost("the engine failed; load the model again")
             found = self._catalog.find(*wanted)
             yield found.model.for_pair(found.source, found.target)
 

@@ -1,19 +1,20 @@
-"""The verb `live`: translates words from a pipe as they arrive, and writes captions of both languages."""
+"""The verb `live`: translates words of a pipe as they arrive, or of a file, and writes captions of both languages."""
 
 from __future__ import annotations
 
-import os
 import sys
 import threading
 import time
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Sequence
 from contextlib import suppress
 from enum import StrEnum
+from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
 
 import typer
 
 from lingon.cli.backend import BackendOptions, open_translator
+from lingon.cli.live_input import Given
 from lingon.cli.live_terms import LiveTermOptions, MissedTerms
 from lingon.cli.live_words import Paused, Written
 from lingon.cli.options import SourceOption, TargetOption, with_option_groups
@@ -39,6 +40,14 @@ class PolicyChoice(StrEnum):
 def live(
     backend: BackendOptions,
     terms: LiveTermOptions,
+    file: Annotated[
+        Path | None,
+        typer.Argument(
+            metavar="FILE",
+            help="WebVTT (.vtt), SubRip (.srt), lines of JSON (.json, .jsonl) or text.",
+            show_default="standard input, as it arrives",
+        ),
+    ] = None,
     source: SourceOption = None,
     target: TargetOption = None,
     policy: Annotated[
@@ -89,10 +98,11 @@ def live(
         ),
     ] = None,
 ) -> None:
-    """Translate words while they are spoken: standard input becomes captions of both languages.
+    """Translate words while they are spoken: standard input or a file becomes captions of both languages.
 
     Agreed text is written at once and never changes.
     """
+    given = Given.of(file, read)
     chosen, wanted = _policy(policy, terms), terms.read(source, target)
     with (
         open_translator(backend) as translator,
@@ -104,11 +114,11 @@ def live(
             lag_words=lag_words,
             pause_ms=pause_ms,
             terms=wanted,
-            glossaries=terms.glossary,
+            glossaries=terms.listed.glossary,
             timeout=backend.timeout,
         ) as speaker,
     ):
-        _translate(speaker, read, write, pause_ms or DEFAULT_PAUSE, pace, wanted)
+        _translate(speaker, given, write, pause_ms or DEFAULT_PAUSE, pace, wanted)
 
 
 DEFAULT_PAUSE = 3000  # milliseconds, as the server has it
@@ -125,19 +135,19 @@ def _policy(policy: PolicyChoice | None, terms: LiveTermOptions) -> PolicyChoice
 
 def _translate(
     speaker: LiveCall,
-    read: Written | None,
+    given: Given,
     write: Written | None,
     pause_ms: int,
     pace: float | None,
     terms: Sequence[Term],
 ) -> None:
-    """Send what standard input has, and write the updates."""
+    """Send the words, and write the updates."""
     from lingon.cli.live_captions import SaidWords
     from lingon.client.live import is_unspaced
 
     begin = time.monotonic()
     said = SaidWords(lambda: int(1000 * (time.monotonic() - begin)))
-    feeder = _Feeder(speaker, said, read, pause_ms, pace)
+    feeder = _Feeder(speaker, said, given, pause_ms, pace)
     blank = "" if is_unspaced(speaker.ready.source_language) else " "
     writer, missed = _writer(write, said, blank), MissedTerms(terms, speaker.ready, said, blank)
     feeder.start()
@@ -168,13 +178,11 @@ def _writer(write: Written | None, said: SaidWords, blank: str) -> Writer:
 
 
 class _Feeder(threading.Thread):
-    """Sends the words of standard input as they arrive. It ends with the process, because a read cannot be ended."""
+    """Sends words as they arrive. It ends with the process, because a read cannot be ended."""
 
-    def __init__(
-        self, speaker: LiveCall, said: SaidWords, read: Written | None, pause_ms: int, pace: float | None
-    ) -> None:
+    def __init__(self, speaker: LiveCall, said: SaidWords, given: Given, pause_ms: int, pace: float | None) -> None:
         super().__init__(name="words", daemon=True)
-        self._speaker, self._said, self._read = speaker, said, read
+        self._speaker, self._said, self._given = speaker, said, given
         self._pause_ms, self._pace, self._begin = pause_ms, pace, time.monotonic()
         self._last_ms = 0  # when the last word ended
         self._error: Exception | None = None
@@ -187,16 +195,14 @@ class _Feeder(threading.Thread):
     def run(self) -> None:
         """Send all words, and then the end."""
         try:
-            self._send(_lines())
+            self._send()
         except Exception as error:
             self._error = error
         with suppress(LingonError):  # if the call has ended, the iterator of its updates raises why
             self._speaker.end()
 
-    def _send(self, lines: Iterable[str]) -> None:
-        from lingon.cli.live_words import steps_of
-
-        for step in steps_of(lines, self._read, self._speaker.ready.source_language):
+    def _send(self) -> None:
+        for step in self._given.steps(self._speaker.ready.source_language):
             if isinstance(step, Paused):
                 self._speaker.pause()
                 continue
@@ -218,15 +224,3 @@ class _Feeder(threading.Thread):
         self._last_ms = end_ms
         if self._pace is not None:
             time.sleep(max(self._begin + end_ms / 1000 / self._pace - time.monotonic(), 0.0))
-
-
-def _lines() -> Iterator[str]:
-    """Yield the lines of standard input as they arrive. Raises LingonError for one that is not UTF-8."""
-    if sys.stdin is None:
-        raise LingonError("standard input is closed; give it captions or words")
-    with os.fdopen(os.dup(sys.stdin.fileno()), "rb") as stream:  # sys.stdin would be locked at the exit
-        for number, line in enumerate(stream, 1):
-            try:
-                yield line.decode()
-            except UnicodeDecodeError:
-                raise LingonError(f"line {number} of standard input is not UTF-8") from None

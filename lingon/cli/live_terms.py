@@ -4,12 +4,9 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
-from pathlib import Path
-from typing import TYPE_CHECKING, Annotated
+from typing import TYPE_CHECKING
 
-import typer
-
-from lingon.cli.options import OptionGroup, TermOptions
+from lingon.cli.options import KeepOption, OptionGroup, TermOptions
 
 if TYPE_CHECKING:
     from lingon.cli.live_captions import SaidWords
@@ -21,39 +18,13 @@ if TYPE_CHECKING:
 class LiveTermOptions(OptionGroup):
     """What words and phrases are translated to. They hold in whole sentences alone."""
 
-    terms: Annotated[
-        Path | None,
-        typer.Option(
-            metavar="FILE",
-            help="Terms, which a translation has where its sentence has their sources: a .tsv or .csv file with a "
-            "source and a target in each row, .tbx or .tmx. Needs --policy sentences, which is then the default. A "
-            "sentence whose translation lacks one is named on standard error.",
-            show_default="none",
-        ),
-    ] = None
-    glossary: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="NAME",
-            help="Name of a glossary that the server keeps, see `lingon glossaries`; may be given several times, the "
-            "most important one first. --terms goes before all. Needs --policy sentences, which is then the default.",
-            show_default="none",
-        ),
-    ] = None
-    keep: Annotated[
-        list[str] | None,
-        typer.Option(
-            metavar="STRING",
-            help="String that translations keep as it is, such as a name of a product; may be given several times. "
-            "Needs --policy sentences, which is then the default.",
-            show_default="none",
-        ),
-    ] = None
+    listed: TermOptions
+    keep: KeepOption = None
 
     @property
     def given(self) -> str:
         """The first flag that is given, or nothing."""
-        flags = {"--terms": self.terms, "--glossary": self.glossary, "--keep": self.keep}
+        flags = {"--terms": self.listed.terms, "--glossary": self.listed.glossary, "--keep": self.keep}
         return next((flag for flag, value in flags.items() if value), "")
 
     def read(self, source: str | None, target: str | None) -> list[Term]:
@@ -63,7 +34,7 @@ class LiveTermOptions(OptionGroup):
         """
         from lingon.terms.term import Term
 
-        found = TermOptions(terms=self.terms).request(source, target)["terms"]
+        found = self.listed.request(source, target)["terms"]
         return [*(Term(each, each, exact=True) for each in self.keep or ()), *(found or ())]
 
 

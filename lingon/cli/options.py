@@ -170,7 +170,8 @@ class TermOptions(OptionGroup):
         typer.Option(
             metavar="FILE",
             help="Terms, which a translation has where its text has their sources: a .tsv or .csv file with a source "
-            "and a target in each row, .tbx or .tmx. A line whose translation lacks one is named on standard error.",
+            "and a target in each row, .tbx or .tmx. A line or a sentence whose translation lacks one is named on "
+            "standard error.",
             show_default="none",
         ),
     ] = None

@@ -8,8 +8,9 @@ from __future__ import annotations
 
 import re
 from bisect import bisect_right
-from collections.abc import Generator, Mapping, Sequence
+from collections.abc import Callable, Generator, Mapping, Sequence
 from dataclasses import replace
+from functools import partial
 from typing import NamedTuple, TypeAlias
 
 from lingon.segments.boundaries import Span
@@ -39,9 +40,9 @@ from lingon.segments.sentence import (
 from lingon.segments.stand_ins import MOST_WORDS, Attempt, attempts, counts_hold
 from lingon.text import normalise
 
-_ENDS = ".!?…。！？"
+ENDS = ".!?…。！？"
 _BLANK = " \t\n\r\xa0"
-_BEFORE, _AFTER = f"{_BLANK},;:.!?…)]}}–—-", f"{_BLANK},;:([{{–—-"  # of a part: what is copied around it
+_BEFORE, AFTER = f"{_BLANK},;:.!?…)]}}–—-", f"{_BLANK},;:([{{–—-"  # of a part: what is copied around it
 
 
 def translate_kept(
@@ -87,21 +88,21 @@ def _translated(sentence: SplitSentence, words: Sequence[str]) -> SentenceSteps:
 def _split(sentence: SplitSentence, place: int, words: Sequence[str]) -> SentenceSteps:
     """Translate what is before and after a kept string apart."""
     kept, sides = sentence.kept[place], (sentence.before(place), sentence.after(place))
-    before = yield from _part(sides[0], words)
-    after = yield from _part(sides[1], words)
+    before = yield from translate_part(sides[0], partial(_translated, words=words))
+    after = yield from translate_part(sides[1], partial(_translated, words=words))
     breaks = not kept.divides and all(has_words(side.text) for side in sides)
     positions = () if kept.is_figure else ((0, len(kept.text)),)
     string = Restored(kept.text, positions, Means.SPLIT if breaks else Means.NONE)
     return joined(before, string, after)
 
 
-def _part(sentence: SplitSentence, words: Sequence[str]) -> SentenceSteps:
+def translate_part(sentence: SplitSentence, translate: Callable[[SplitSentence], SentenceSteps]) -> SentenceSteps:
     """Translate a part of a sentence. The blanks and the punctuation around it stay, and it gets no end mark."""
-    before, core, after = sentence.stripped(_BEFORE, _AFTER)
-    restored = yield from _translated(core, words)
+    before, core, after = sentence.stripped(_BEFORE, AFTER)
+    restored = yield from translate(core)
     last = max((end for _, end in restored.kept), default=0)
-    if core.text[-1:] not in _ENDS:
-        text = restored.text[:last] + restored.text[last:].rstrip(_ENDS)
+    if core.text[-1:] not in ENDS:
+        text = restored.text[:last] + restored.text[last:].rstrip(ENDS)
         restored = replace(restored, text=text or core.text)
     return joined(before, restored, after)
 
@@ -114,7 +115,7 @@ def _by_words(
     for attempt in attempts(sentence, words):
         outputs = yield from translations(TranslateStep(attempt.source))
         output = attempt.best(outputs)
-        if (restored := _accepted(attempt, output)) is not None:
+        if (restored := accepted(attempt, output)) is not None:
             return restored, 0
         is_itself = attempt.words == tuple(each.text for each in sentence.kept)
         if output and not is_itself and (best is None or len(attempt.wrong(output)) < len(best[0].wrong(best[1]))):
@@ -125,7 +126,7 @@ def _by_words(
     return restored, (best[0].wrong(best[1]) or [0])[0]
 
 
-def _accepted(attempt: Attempt, output: str, prefix: str = "") -> Restored | None:
+def accepted(attempt: Attempt, output: str, prefix: str = "") -> Restored | None:
     """Return a translation with its strings, or None unless each word is in it once, no string besides, and other
     words.
 
@@ -156,7 +157,7 @@ def _by_prefixes(attempt: Attempt, output: str) -> Generator[SentenceRequest, Se
         output = attempt.best(each for each in outputs if each.startswith(prefix))
         if not output:
             return None
-    restored = _accepted(attempt, output, prefix)
+    restored = accepted(attempt, output, prefix)
     return restored and replace(restored, means=Means.PLACED)
 
 

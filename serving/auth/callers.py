@@ -10,6 +10,7 @@ import functools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextvars import ContextVar
+from functools import partial
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
@@ -41,6 +42,16 @@ presented_key: ContextVar[ApiKey | None] = ContextVar("presented_key", default=N
 
 gRPC passes no arguments of an interceptor to a method.
 """
+
+_repeated: ContextVar[tuple[Callable[[], None], ...]] = ContextVar("repeated", default=())
+"""The checks of the key and of the certificate of the call that this task serves; see `check_again`."""
+
+
+def check_again() -> None:
+    """Check the caller of a call that stays open again. Raises the error with which a new call would end."""
+    for check in _repeated.get():
+        check()
+
 
 known_caller: ContextVar[str | None] = ContextVar("known_caller", default=None)
 """The caller of the call that this task serves, cached because certificates take long to read; None before."""
@@ -153,6 +164,10 @@ class ApiKeyInterceptor(grpc.aio.ServerInterceptor):
 
     def check(self, metadata: Metadata) -> None:
         """Check the key of the call that this task serves. Raises Unauthenticated or Forbidden."""
+        self._accept(metadata)
+        _repeated.set((partial(self._accept, metadata),))
+
+    def _accept(self, metadata: Metadata) -> None:
         key = self._key_file.identify(_key_in(metadata))
         presented_key.set(key)  # also for a refused key, so that the log names it
         quota = self._key_file.accept(key, admin=self._admin)
@@ -173,6 +188,13 @@ class CertificateCheck:
         """Check the certificate of a call. Raises Unauthenticated or Forbidden."""
         if method.startswith(_NO_KEY_NEEDED):
             return
+        self._check(context)
+        _repeated.set((*_repeated.get(), partial(self._check, context)))
+        accepted = account.get()
+        if accepted is not None and accepted.usage is not None:
+            accepted.usage.accepted(accepted.key, time.time())
+
+    def _check(self, context: Context) -> None:
         if self._tls is not None:
             _check_revocation(self._tls, context)
         key = presented_key.get()
@@ -182,9 +204,6 @@ class CertificateCheck:
             raise Forbidden(f"the server does not admit the client certificate {_shown(names)}")
         if key is not None and key.certificate is not None and key.certificate not in names:
             raise Unauthenticated(f"the API key is not valid with the client certificate {_shown(names)}")
-        accepted = account.get()
-        if accepted is not None and accepted.usage is not None:
-            accepted.usage.accepted(accepted.key, time.time())
 
 
 def _check_revocation(tls: TlsFiles, context: Context) -> None:

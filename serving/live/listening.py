@@ -122,7 +122,9 @@ class Listener:
         """Apply a message, and return whether it is the last one. Raises InvalidRequest."""
         kind = message.WhichOneof("message")
         if kind is None or kind == "start":
-            raise InvalidRequest("message", f"a message after the first must be words, pause or end, got {kind}")
+            raise InvalidRequest(
+                "message", f"a message after the first must be words, pause or end, got {kind or 'none'}"
+            )
         if kind == "words":
             self._add(message.words)
         else:

@@ -105,25 +105,35 @@ class LiveSource:
         late, self.late = self.late, 0
         return late
 
-    def sentence(self, fits: Callable[[str], bool]) -> Sentence:
+    def sentence(self, fits: Callable[[str], bool], begin: int | None = None) -> Sentence:
         """Return the first sentence of the open words. Without words it is empty, and a pause completes it.
 
         A sentence is complete if the splitter ends it after one of its words and another word stands behind it, if a
         pause ends it, or if it has become too long. An end inside a word is none.
 
         fits: whether the model reads a normalised text whole; it reads each word
+        begin: number of the first word of another sentence, which is the end of a complete one
         """
-        if not self._words:
-            return Sentence(self.first, "", (), is_complete=self.is_paused)
-        paused = self._pauses[0] - self.first if self._pauses else None
-        last = min(len(self._words) if paused is None else paused, self._most_words + 1)
-        text, ends = self._text(last)
+        first = self.first if begin is None else begin
+        if first == self.count:
+            return Sentence(first, "", (), is_complete=self.is_paused)
+        paused = next((each - first for each in self._pauses if each > first), None)
+        last = min(self.count - first if paused is None else paused, self._most_words + 1)
+        text, ends = self._text(first - self.first, last)
         count = self._ended(text, ends)
         if count is None and (last > self._most_words or not fits(text)):
             count = self._cut(text, ends, fits)
         is_complete = count is not None or last == paused
         ends = ends[:count]
-        return Sentence(self.first, text[: ends[-1]], tuple(ends), is_complete=is_complete)
+        return Sentence(first, text[: ends[-1]], tuple(ends), is_complete=is_complete)
+
+    def complete(self, fits: Callable[[str], bool], most: int) -> list[Sentence]:
+        """Return the sentences of the open words that are complete, at most so many, in order; fits: see `sentence`."""
+        found, begin = list[Sentence](), self.first
+        while len(found) < most and begin < self.count and (sentence := self.sentence(fits, begin)).is_complete:
+            found.append(sentence)
+            begin = sentence.end
+        return found
 
     def take(self, sentence: Sentence) -> None:
         """Remove a sentence, which begins at the first open word."""
@@ -133,14 +143,14 @@ class LiveSource:
         self._pauses = [each for each in self._pauses if each > self.first]
         self.version += 1
 
-    def _text(self, words: int) -> tuple[str, list[int]]:
-        """Return the text of the first words, and for each the number of characters up to its end."""
-        ends, length = list[int](), 0
-        for word in self._words[:words]:
+    def _text(self, begin: int, words: int) -> tuple[str, list[int]]:
+        """Return the text of so many words from an index on, and for each the number of characters up to its end."""
+        ends, length, open_words = list[int](), 0, self._words[begin : begin + words]
+        for word in open_words:
             if word:  # one of invisible characters has no text
                 length += len(word) + (len(self._separator) if length else 0)
             ends.append(length)
-        return self._separator.join(filter(None, self._words[:words])), ends
+        return self._separator.join(filter(None, open_words)), ends
 
     def _ended(self, text: str, ends: list[int]) -> int | None:
         """Return the number of words of the first sentence that has ended before the last word, or None."""

@@ -12,13 +12,22 @@ from collections.abc import AsyncGenerator, Callable
 from contextlib import AbstractAsyncContextManager, aclosing
 from typing import Protocol
 
-from lingon.errors import Draining, EngineFault, InvalidRequest, ModelUnloaded, Unsupported
+from lingon.errors import (
+    Draining,
+    EngineFault,
+    EngineLost,
+    InvalidRequest,
+    ModelUnloaded,
+    RequestError,
+    Unsupported,
+)
+from lingon.serving.live.complete_sentences import MOST_TOGETHER, CompleteSentences, Request
 from lingon.serving.live.listening import Arrival, Listener, LiveLimits, Messages
 from lingon.serving.live.pasts import Pasts
 from lingon.serving.live.policies import DEFAULT_LAGS, Draft, LengthRatio, policy_of
 from lingon.serving.live.rounds import Rounds
 from lingon.serving.live.sources import LiveSource, Sentence, word_separator
-from lingon.serving.live.translating import PASSING, OpenTranslation, Request
+from lingon.serving.live.translating import PASSING, OpenTranslation
 from lingon.serving.translation.engine_client import RETRY_SECONDS
 from lingon.serving.translation.options import check_alignment
 from lingon.serving.translation.terms import NOTHING_STORED, CallerStores
@@ -26,6 +35,7 @@ from lingon.serving.translation.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
 
 LEAST_PAUSE, MOST_PAUSE, DEFAULT_PAUSE = 200, 60_000, 3_000  # milliseconds
+MOST_RETRY_SECONDS = 30.0  # seconds without any update, after which an error that may pass ends the speaker
 OWN_BYTES = 1 << 24  # bytes of the states of a speaker without a server
 
 Replies = AsyncGenerator[pb.TranslateLiveResponse, None]
@@ -98,6 +108,7 @@ class Speaker:
         self._agreed_words = 0  # number of source words, since the start, that all agreed text covers
         self._separator = self._lead = ""  # between two sentences, and before the current one
         self._failure = ""  # of updates since the last one that succeeded
+        self._failing_since: float | None = None  # on the clock of the event loop
 
     def drain(self) -> None:
         """End the speaker as after a pause, because the server shuts down. Later words are not read."""
@@ -149,33 +160,53 @@ class Speaker:
         )
 
     async def _sentence_updates(self, listener: Listener) -> AsyncGenerator[pb.LiveUpdate, None]:
-        """Yield the updates of the first open sentence, until it is complete.
+        """Yield the updates of the first open sentence, until it is complete, and of those that were begun with it.
 
-        The model stays the one of the begin of the sentence. If it is unloaded before the end, this returns, and the
-        next call goes on after the agreed text with the model that is served then.
+        The model stays the one of the begin of the sentence. If it is unloaded before the end, or if its engine dies,
+        this returns, and the next call goes on after the agreed text with the model that is served then.
         """
-        if not listener.source.open_words:
-            update = self._update(listener.source.first)
-            update.late_words = listener.source.take_late()
+        source = listener.source
+        if not source.open_words:
+            update = self._update(source.first)
+            update.late_words = source.take_late()
             yield update
             return
         try:
             async with self._open_model() as translator:
-                translation = OpenTranslation(translator, self._request, self._agreed)
-                self._drafts.clear()
+                complete = CompleteSentences(translator, self._request)
                 try:
-                    async with aclosing(self._updates(listener, translation)) as updates:
-                        async for update in updates:
-                            yield update
+                    is_begun = True
+                    while is_begun:
+                        async with aclosing(self._updates(listener, translator, complete)) as updates:
+                            async for update in updates:
+                                yield update
+                        is_begun = complete.has_begun(source.first)
                 finally:
-                    translation.close()
-                    self._usage.source_tokens += translation.usage.source_tokens
-                    self._usage.target_tokens += translation.usage.target_tokens
+                    complete.close()
         except ModelUnloaded:
             if self._draining:
                 raise
 
-    async def _updates(self, listener: Listener, translation: OpenTranslation) -> AsyncGenerator[pb.LiveUpdate, None]:
+    async def _updates(
+        self, listener: Listener, translator: Translator, complete: CompleteSentences
+    ) -> AsyncGenerator[pb.LiveUpdate, None]:
+        """Yield the updates of the first open sentence, until it is complete or its engine dies."""
+        translation = OpenTranslation(translator, self._request, self._agreed, complete)
+        self._drafts.clear()
+        try:
+            async with aclosing(self._translated(listener, translation, complete)) as updates:
+                async for update in updates:
+                    yield update
+        except EngineLost as error:  # the engine of this translator, which another one replaces
+            await self._before_retry(error)
+        finally:
+            translation.close()
+            self._usage.source_tokens += translation.usage.source_tokens
+            self._usage.target_tokens += translation.usage.target_tokens
+
+    async def _translated(
+        self, listener: Listener, translation: OpenTranslation, complete: CompleteSentences
+    ) -> AsyncGenerator[pb.LiveUpdate, None]:
         source, seen, version = listener.source, Sentence(-1, "", (), is_complete=False), -1
         while True:
             if version == source.version:
@@ -183,30 +214,59 @@ class Speaker:
                     await listener.wait()
                 await self._rounds.begin()
             version, sentence = source.version, source.sentence(translation.reads)
-            if sentence.is_complete:
-                yield await self._completed(listener, translation, sentence)
-                return
-            if sentence == seen or not (sentence.ends or seen.ends):
+            if not sentence.is_complete and (sentence == seen or not (sentence.ends or seen.ends)):
                 continue
             arrival = listener.take()
+            update: pb.LiveUpdate | None = None
             try:
-                update = await self._drafted(translation, sentence)
+                if sentence.is_complete:
+                    self._begin_together(source, translation, complete, sentence)
+                    update = await self._completed(listener, translation, sentence, arrival)
+                else:
+                    update = await self._drafted(translation, sentence)
+            except EngineLost:
+                listener.put_back(arrival)
+                raise
             except PASSING as error:
-                self._failure = str(error)
                 listener.put_back(arrival)
                 version = -1
-                await asyncio.sleep(RETRY_SECONDS)
+                await self._before_retry(error)
                 continue
             except EngineFault as error:
                 self._failure = str(error)
                 self._observer.updated("failed", None, max(arrival.messages - 1, 0))
-                update = None
-            seen = sentence
+            self._failing_since, seen = None, sentence
+            if sentence.is_complete:
+                assert update is not None, "a complete sentence has an update"
+                yield update
+                return
             if update is not None:
                 update.late_words = source.take_late()
                 self._answered(arrival, "draft")
                 if not self._agreed_only or update.agreed or update.late_words or update.failure:
                     yield update
+
+    async def _before_retry(self, error: RequestError) -> None:
+        """Wait until the same work may succeed. Raises the error if nothing has succeeded for too long."""
+        now = asyncio.get_running_loop().time()
+        self._failing_since = now if self._failing_since is None else self._failing_since
+        if now - self._failing_since > MOST_RETRY_SECONDS:
+            raise error
+        self._failure = str(error)
+        await asyncio.sleep(RETRY_SECONDS)
+
+    def _begin_together(
+        self, source: LiveSource, translation: OpenTranslation, complete: CompleteSentences, first: Sentence
+    ) -> None:
+        """Begin to translate the sentences that are complete now, if they are several; first: the first of them.
+
+        After a failure the first one is translated alone, because an engine that is full may have room for one.
+        """
+        if self._failing_since is not None or complete.has_begun(first.first) or complete.has_begun(first.end):
+            return
+        sentences = source.complete(translation.reads, MOST_TOGETHER)
+        if len(sentences) > 1:
+            complete.begin(sentences[bool(translation.agreed) :])
 
     async def _drafted(self, translation: OpenTranslation, sentence: Sentence) -> pb.LiveUpdate | None:
         """Return the update of a draft, or None if there is nothing to tell. Raises RequestError."""
@@ -227,10 +287,20 @@ class Speaker:
             update.tentative = self._lead + rest
         return update
 
-    async def _completed(self, listener: Listener, translation: OpenTranslation, sentence: Sentence) -> pb.LiveUpdate:
-        """Translate a sentence to its end, and return its last update. Raises RequestError."""
-        arrival = listener.take()
-        text, failed = await self._whole(translation, sentence)
+    async def _completed(
+        self, listener: Listener, translation: OpenTranslation, sentence: Sentence, arrival: Arrival
+    ) -> pb.LiveUpdate:
+        """Translate a sentence to its end, and return its last update. Raises RequestError.
+
+        A sentence that cannot be translated ends with what is agreed.
+        """
+        text, failed = self._agreed, False
+        if sentence.ends:
+            try:
+                text, words = await translation.whole(sentence)
+                self._ratio.add(len(sentence.ends), words)
+            except EngineFault as error:
+                self._failure, failed = str(error), True
         before = len(self._agreed)
         self._agree(text)
         listener.source.take(sentence)
@@ -245,21 +315,6 @@ class Speaker:
         if listener.source.open_words:  # they came with those of this sentence
             listener.put_back(Arrival(arrival.since))
         return update
-
-    async def _whole(self, translation: OpenTranslation, sentence: Sentence) -> tuple[str, bool]:
-        """Return the translation of a complete sentence and whether it failed. It then ends with what is agreed."""
-        while sentence.ends:
-            try:
-                text, words = await translation.whole(sentence)
-            except PASSING:
-                await asyncio.sleep(RETRY_SECONDS)
-            except EngineFault as error:
-                self._failure = str(error)
-                return self._agreed, True
-            else:
-                self._ratio.add(len(sentence.ends), words)
-                return text, False
-        return self._agreed, False
 
     def _agree(self, text: str) -> None:
         """Set the agreed text of the sentence, which only grows."""

@@ -10,31 +10,31 @@ import asyncio
 import math
 import unicodedata
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass, field, replace
-from functools import partial
+from dataclasses import replace
 from typing import NamedTuple
 
 import numpy as np
 
-from lingon.errors import EngineFault, EngineLost, OutOfMemory, QueueFull
+from lingon.errors import OutOfMemory, QueueFull
+from lingon.segments.begun_steps import lacks_kept, translate_begun
 from lingon.segments.boundaries import Span
-from lingon.segments.protection import TooManySpans, find_protected
+from lingon.segments.characters import Reading
+from lingon.segments.protection import TooManySpans
+from lingon.segments.sentence import Restored, TranslateStep
 from lingon.serving.decoding.job import Hypotheses, Hypothesis
-from lingon.serving.live.pasts import Pasts
+from lingon.serving.live.complete_sentences import CompleteSentences, Request
 from lingon.serving.live.policies import Draft
 from lingon.serving.live.sources import Sentence, word_separator
 from lingon.serving.observability.tracing import current
 from lingon.serving.runtime.runner import Scored
 from lingon.serving.translation.engine_client import EngineClient, PendingJob
-from lingon.serving.translation.planner import MOST_KEPT, is_simple
 from lingon.serving.translation.replies import spans
-from lingon.serving.translation.terms import NOTHING_STORED, CallerStores
 from lingon.serving.translation.translator import Translator
 from lingon.text import UNK, common_length, normalise
 from lingon.translation.v1 import translation_pb2 as pb
 
-PASSING = (QueueFull, EngineLost, OutOfMemory)
-"""Errors after which the same work may succeed a moment later: the engine is full, or is being restarted."""
+PASSING = (QueueFull, OutOfMemory)
+"""Errors after which the same work may succeed a moment later."""
 
 SURE = math.log(0.5)
 """Log-probability from which a token is likelier than all others together.
@@ -44,23 +44,6 @@ which this was chosen, 232 had such drafts, and each was the translation of the 
 """
 
 _GREEDY = pb.DecodingOptions(beam_size=1)
-
-
-@dataclass(frozen=True, slots=True)
-class Request:
-    """What is the same for all sentences of a speaker.
-
-    caller: the key of fair queuing; deadline: on the clock of `time.monotonic`, or None
-    terms: texts aside, a request with the terms and glossaries of the speaker
-    stores: with the glossaries of the caller
-    pasts: keeps the decoder's states of drafts, so that agreed tokens are not decoded again
-    """
-
-    caller: str = ""
-    deadline: float | None = None
-    terms: pb.TranslateRequest = field(default_factory=pb.TranslateRequest)
-    stores: CallerStores = NOTHING_STORED
-    pasts: Pasts = field(default_factory=partial(Pasts, 0))
 
 
 class Whole(NamedTuple):
@@ -84,9 +67,19 @@ class OpenTranslation:
     usage: the tokens that were read and written
     """
 
-    def __init__(self, translator: Translator, request: Request, agreed: str = "") -> None:
-        """agreed: text of the sentence that another version of the model has translated."""
+    def __init__(
+        self,
+        translator: Translator,
+        request: Request,
+        agreed: str = "",
+        complete: CompleteSentences | None = None,
+    ) -> None:
+        """agreed: text of the sentence that was agreed before, with another version of the model or another engine.
+
+        complete: translates the whole sentence if nothing of it is agreed; None: for this sentence alone
+        """
         self.agreed = agreed
+        self._complete = complete or CompleteSentences(translator, request)
         self.usage = pb.Usage()
         self._translator, self._request, self._tokenizer = translator, request, translator.tokenizer
         self._limits = translator.manifest.limits
@@ -97,6 +90,7 @@ class OpenTranslation:
         self._spelled = self._tokenizer.decode(self._prefix)
         self._newest: tuple[str, Hypothesis] | None = None  # the text of the newest draft, and its translation
         self._encoded: tuple[str, tuple[int, ...]] = "", ()  # the text that was encoded last, and its tokens
+        self._latest_kept: tuple[str, Reading | None] = "", None
         self._decoded_text: tuple[Sequence[int], str] = (), ""  # the tokens that were decoded last, and their text
 
     def close(self) -> None:
@@ -146,19 +140,27 @@ class OpenTranslation:
     def lacks_kept(self, sentence: Sentence, draft: Draft) -> bool:
         """Return whether a draft lacks a string that the whole sentence would keep, such as a URL or a number.
 
-        What such a draft begins with is not agreed: the whole sentence is then translated with all its kept strings,
-        if nothing is agreed before.
+        What such a draft begins with is not agreed: more words may change where the string is.
         """
-        if is_simple(sentence.text):
-            return False
         try:
-            kept = find_protected(sentence.text, most=MOST_KEPT)
+            kept = self._kept(sentence.text)
         except TooManySpans:
             return True
-        if not kept:
+        if kept is None:
             return False
         text = self.text_of(draft.tokens)
-        return any(sentence.text[each.begin : each.end] not in text for each in kept)
+        return any(kept.text[each.begin : each.end] not in text for each in kept.spans)
+
+    def _kept(self, text: str) -> Reading | None:
+        """Return a sentence with what is kept of it, or None if nothing is. Raises TooManySpans.
+
+        The latest is remembered, because the end of a sentence asks for what its last draft had.
+        """
+        known, kept = self._latest_kept
+        if known != text:
+            kept = self._translator.kept_of(text)
+            self._latest_kept = text, kept
+        return kept
 
     @property
     def agreed_tokens(self) -> int:
@@ -191,8 +193,12 @@ class OpenTranslation:
 
         A sentence of which nothing is agreed is translated as any other text, with all that is kept in it. Otherwise
         its rest is decoded after the agreed tokens, unless the newest draft has all words and the model was sure of it.
+        If the rest lacks what is kept, it is translated as other texts with kept strings are.
         """
-        text = await (self._rest(sentence.text) if self.agreed else self._as_text(sentence.text))
+        if self.agreed:
+            text = await self._rest(sentence.text)
+        else:
+            text = self._counted(await self._complete.result(sentence))
         assert text.startswith(self.agreed), "agreed text is never taken back"
         return Whole(text, len(text.split()) if self._spaced else len(self._tokenizer.encode_target(text)))
 
@@ -200,6 +206,31 @@ class OpenTranslation:
         found = self._sure_draft(text)
         if found is None:
             found = await self._decoded(self._read(text, looks=False).ids, pb.DecodingOptions())
+        rest = self.text_of(found.tokens).rstrip()
+        try:
+            kept = self._kept(text)
+        except TooManySpans:
+            return rest
+        if kept is None or not lacks_kept(kept.text, kept.spans, self.agreed, rest):
+            return rest
+        return await self._rest_with_kept(kept)
+
+    async def _rest_with_kept(self, kept: Reading) -> str:
+        """Return the translation of a sentence that begins with the agreed text, and has behind it what is kept."""
+        steps, outputs = translate_begun(kept.text, kept.spans, self._translator.names, self.agreed), None
+        while True:
+            try:
+                request = next(steps) if outputs is None else steps.send(outputs)
+            except StopIteration as done:
+                restored: Restored = done.value
+                return restored.text.rstrip()
+            assert isinstance(request, TranslateStep), "no other step is needed"
+            outputs = [await self._step(request)] if self.reads(request.text) else []
+
+    async def _step(self, request: TranslateStep) -> str:
+        if not request.prefix:
+            return self._counted(await self._complete.alone(request.text))
+        found = await self._decoded(self._source_ids(request.text), pb.DecodingOptions())
         return self.text_of(found.tokens).rstrip()
 
     def _sure_draft(self, text: str) -> Hypothesis | None:
@@ -210,15 +241,8 @@ class OpenTranslation:
         is_sure = found.finished and min(found.log_probs[len(self._prefix) :]) >= SURE
         return found if is_sure else None
 
-    async def _as_text(self, text: str) -> str:
-        asked = pb.TranslateRequest(texts=[text], options=pb.DecodingOptions(long_text=pb.LONG_TEXT_POLICY_SPLIT))
-        asked.second.never = True  # its answer would take longer than a speaker waits, and LiveStart cannot refuse it
-        asked.MergeFrom(self._request.terms)
-        own = self._request
-        reply = await self._translator.translate(asked, own.deadline, own.caller, own.stores)
-        (result,) = reply.results
-        if result.status.code:
-            raise EngineFault(result.status.message)
+    def _counted(self, result: pb.TextResult) -> str:
+        """Return the text of a result, and count its tokens."""
         self.usage.source_tokens += result.usage.source_tokens
         self.usage.target_tokens += result.usage.target_tokens
         return result.hypotheses[0].text

@@ -8,7 +8,7 @@ from collections.abc import AsyncGenerator, AsyncIterator, Callable
 from contextlib import aclosing, asynccontextmanager
 
 from lingon.errors import InvalidRequest, ModelUnloaded, TooManyCalls, Unsupported
-from lingon.serving.auth.callers import caller_of
+from lingon.serving.auth.callers import caller_of, check_again
 from lingon.serving.auth.charges import charge
 from lingon.serving.live.listening import LiveLimits
 from lingon.serving.live.pasts import Pasts
@@ -156,9 +156,14 @@ async def _start_of(requests: Requests) -> pb.LiveStart:
 
 
 async def _charged(requests: Requests) -> Requests:
-    """Yield the messages of a speaker, each after it is charged to the quota of its key. Raises QuotaExceeded."""
+    """Yield the messages of a speaker, each after it is charged to the quota of its key.
+
+    Raises QuotaExceeded, and Unauthenticated for a key or a certificate that is not valid any more: a speaker may stay
+    for hours.
+    """
     async for request in requests:
         if request.HasField("words"):
+            check_again()
             _charge(request)
         yield request
 

@@ -18,6 +18,8 @@ import sentencex  # noqa: F401 # or the first text would load it, on the event l
 from lingon.bundle.manifest import Manifest
 from lingon.bundle.store import Bundle
 from lingon.errors import RequestError
+from lingon.segments.characters import Reading, read_characters
+from lingon.segments.protection import find_protected
 from lingon.serving.decoding.rules import Vocabulary
 from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
@@ -33,7 +35,14 @@ from lingon.serving.translation.matches import with_matches
 from lingon.serving.translation.memories import NO_MEMORIES, RequestMemories, request_memories
 from lingon.serving.translation.one_sentence import OneSentence, SentenceModel, has_one_plain_text, is_plain_search
 from lingon.serving.translation.options import ResolvedOptions, check_alignment, resolve
-from lingon.serving.translation.planner import Planner, Request, alphabet_of, check_prefixes
+from lingon.serving.translation.planner import (
+    MOST_KEPT,
+    Planner,
+    Request,
+    alphabet_of,
+    check_prefixes,
+    is_simple,
+)
 from lingon.serving.translation.plans import PairPlan, TextPlan, lexicon
 from lingon.serving.translation.replies import pair_error, text_error
 from lingon.serving.translation.second_opinions import RequestSecond
@@ -377,6 +386,23 @@ class Translator:
         if not memories:
             return plans
         return [await with_matches(plan, memories) if isinstance(plan, TextPlan) else plan for plan in plans]
+
+    def kept_of(self, sentence: str) -> Reading | None:
+        """Return a normalised sentence with what is kept of it, or None if nothing is. Raises TooManySpans.
+
+        The characters that the model cannot read are kept too.
+        """
+        spans = () if is_simple(sentence) else tuple(find_protected(sentence, most=MOST_KEPT))
+        reading = None
+        if not self._alphabet.knows(sentence):
+            reading = read_characters(sentence, spans, self._alphabet, keeps=True, most=MOST_KEPT)
+        reading = reading or Reading(sentence, spans)
+        return reading if reading.spans else None
+
+    @property
+    def names(self) -> Sequence[str]:
+        """Words that the model translates to themselves, the surest first, which stand for kept strings."""
+        return self._lexicon.words
 
     @property
     def tokenizer(self) -> Tokenizer:

@@ -12,6 +12,7 @@ from typing import Any
 
 import grpc
 import pytest
+from google.rpc import error_details_pb2
 from prometheus_client import CollectorRegistry
 from websockets.asyncio.client import ClientConnection, connect
 from websockets.exceptions import ConnectionClosed, InvalidStatus
@@ -173,6 +174,9 @@ async def test_a_request_without_the_upgrade_is_refused():
         ("no json", 4400, "the message is not a TranslateLiveRequest"),
         ('{"wrods": {}}', 4400, "the message is not a TranslateLiveRequest"),
         ('{"pause": {}, "end": {}}', 4400, "the message is not a TranslateLiveRequest"),
+        ("[]", 4400, "the message is not a TranslateLiveRequest: it must be an object, got an array"),
+        ("null", 4400, "the message is not a TranslateLiveRequest: it must be an object, got null"),
+        ("5", 4400, "the message is not a TranslateLiveRequest: it must be an object, got a number"),
         (b"bytes", 1003, "a message must be text, got bytes"),
         ("x" * (web_socket.MESSAGE_BYTES + 1), 1009, ""),
     ],
@@ -198,6 +202,16 @@ async def test_an_error_of_the_server_is_a_message_and_the_close_code_of_its_sta
         found = await answers(socket)
         assert found[-1]["error"] == {"code": 8, "message": fault.message}
         assert (socket.close_code, len((socket.close_reason or "").encode())) == (4429, 122)  # whole characters
+
+
+async def test_a_server_that_shuts_down_ends_a_speaker_with_the_close_code_of_a_restart():
+    info = error_details_pb2.ErrorInfo(reason="DRAINING", domain="lingon")
+    fault = ScriptedFault(grpc.StatusCode.UNAVAILABLE, "shutting down; try again", (info,), after_events=2)
+    async with door(FakeService(faults=[fault])) as gateway, connect(gateway.url) as socket:
+        await said(socket, START, words(0, "one", "two"), words(2, "three"))
+        found = await answers(socket)
+        assert found[-1]["error"]["message"] == "shutting down; try again"
+        assert (socket.close_code, socket.close_reason) == (1012, "shutting down; try again")
 
 
 async def test_a_client_that_vanishes_ends_the_call():

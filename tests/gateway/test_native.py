@@ -287,7 +287,7 @@ def test_any_json_is_read_or_refused_as_json_format_does(kind: type[Message], co
         b'{"options": {}}',
         b'{"texts": null, "text": {"format": 2, "protect": false}}',
         b'{"text": {"format": "NONE"}}',
-        b"[1]",
+        b'{"options": [1]}',
         b"",
         b"\xff",
         b"[" * 100_000,
@@ -295,6 +295,15 @@ def test_any_json_is_read_or_refused_as_json_format_does(kind: type[Message], co
 )
 def test_what_is_unusual_is_read_or_refused_as_json_format_does(body: bytes):
     assert outcome(from_json, body, pb.TranslateRequest) == outcome(json_format.Parse, body, pb.TranslateRequest)
+
+
+@pytest.mark.parametrize(
+    ("body", "kind"),
+    [("[]", "an array"), ("null", "null"), ("2.5", "a number"), ("true", "a boolean"), ('"a"', "a string")],
+)
+def test_what_is_no_object_is_refused(body: str, kind: str):
+    with pytest.raises(json_format.ParseError, match=f"it must be an object, got {kind}"):
+        from_json(body, pb.TranslateRequest())
 
 
 async def test_replies_are_written_as_json_format_does():

@@ -177,3 +177,29 @@ async def test_a_task_that_is_cancelled_ends_the_work_of_an_asynchronous_model()
         task.cancel()
         await asyncio.wait({task})
         await eventually(lambda: not asyncio.all_tasks(model._local._loop))
+
+
+def test_a_speaker_of_an_engine_that_died_ends_with_the_error_of_other_calls() -> None:
+    with Model(MODEL, device="cpu", threads=1) as model:
+        with model.live() as live:
+            live.send("I would like a cup")
+            next(iter(live))
+            model._local._translator.engine.fail_all()
+            live.send("of tea. Tom")
+            with pytest.raises(ServerError) as caught:
+                list(live)
+        with pytest.raises(ServerError) as other:
+            model.translate(["Tom", "Mary"])
+        assert (caught.value.status, caught.value.reason) == (other.value.status, other.value.reason)
+
+
+def test_a_speaker_goes_on_after_a_signal_has_ended_the_engine() -> None:
+    with Model(MODEL, device="cpu", threads=1) as model, model.live() as live:
+        live.send("I would like a cup")
+        next(iter(live))
+        model._local._translator.engine.interrupted = True  # as an exception of a signal handler leaves it
+        model._local._translator.engine.fail_all()
+        live.send("of tea. Tom")
+        live.end()
+        list(live)
+        assert live.agreed.startswith("Ich hätte gern eine Tasse Tee.")

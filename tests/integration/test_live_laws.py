@@ -5,6 +5,7 @@ from __future__ import annotations
 import asyncio
 from collections.abc import AsyncIterator, Iterator, Sequence
 from contextlib import ExitStack, aclosing, asynccontextmanager
+from dataclasses import replace
 from typing import Any
 
 import pytest
@@ -12,13 +13,15 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 from lingon.bundle.store import find_model, open_bundle
-from lingon.errors import InvalidRequest, Unsupported
+from lingon.errors import EngineLost, InvalidRequest, Unsupported
 from lingon.serving.in_process import LIMITS
+from lingon.serving.live import speaker
+from lingon.serving.live.complete_sentences import CompleteSentences, Request
 from lingon.serving.live.pasts import Pasts
 from lingon.serving.live.rounds import Rounds
-from lingon.serving.live.sources import LiveSource
+from lingon.serving.live.sources import LiveSource, Sentence
 from lingon.serving.live.speaker import Observer, Speaker
-from lingon.serving.live.translating import OpenTranslation, Request
+from lingon.serving.live.translating import OpenTranslation
 from lingon.serving.models.loading import LoadOptions, load_translator
 from lingon.serving.translation.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
@@ -166,6 +169,27 @@ async def test_sentences_without_agreement_are_translated_as_any_text(translator
     assert [update.agreed.strip() for update in updates if update.is_complete] == expected
 
 
+KEPT = [
+    ("The old man lives in a small house and writes to tom@example.com every day.", ["tom@example.com"]),
+    ("If you want to see all of the files, call `ls -la` in this folder.", ["`ls -la`"]),
+    ("We have sold the small house in Boston for 1,250,000 dollars in 2019.", ["1,250,000", "2019"]),
+    ("I would like to tell you that Nguyễn lives here.", ["Nguyễn"]),
+    ("When you have opened the file, replace {name} and {count}.", ["{name}", "{count}"]),
+]
+
+
+@pytest.mark.parametrize("policy", POLICIES)
+async def test_strings_are_kept_behind_agreed_text(translator: Translator, policy: int):
+    behind = 0
+    for text, strings in KEPT:
+        messages = [*(words(at, word) for at, word in enumerate(text.split())), END]
+        updates = updates_of(await talk(translator, messages, paced=True, policy=policy, lag_words=1))
+        agreed = [update.agreed for update in updates]
+        behind += any(agreed[:-1]) and any(string not in "".join(agreed[:-1]) for string in strings)
+        assert [("".join(agreed).count(string), string) for string in strings] == [(1, string) for string in strings]
+    assert behind >= 4 or policy == pb.LIVE_POLICY_SENTENCES
+
+
 async def test_states_are_forgotten_at_the_end_of_a_sentence(translator: Translator):
     pasts = Pasts(1 << 24)
     messages = [*(words(at, text) for at, text in enumerate(["the", "fox", "jumps", "over", "a", "dog"])), END]
@@ -215,6 +239,33 @@ async def test_only_a_sure_draft_of_all_words_is_the_translation_of_a_sentence_a
         assert whole == await again.whole(sentence) or not taken[-1]
         assert again.usage.target_tokens > 0, "without a draft it is decoded"
     assert {*taken} == {True, False}
+
+
+async def test_a_sentence_that_is_revised_after_it_was_begun_with_others_is_translated_as_it_is_then(
+    translator: Translator,
+):
+    sentences = [Sentence(2 * at, text, (1, 2), is_complete=True) for at, text in enumerate(["a fox.", "my box.", ""])]
+    complete = CompleteSentences(translator, Request())
+    complete.begin(sentences)
+    assert [complete.has_begun(first) for first in (0, 2, 4)] == [True, True, False]
+    revised = replace(sentences[1], text="my dog.")
+    found = [await complete.result(each) for each in (sentences[0], revised)]
+    reply = await translator.translate(pb.TranslateRequest(texts=["a fox.", "my dog."]))
+    assert [each.hypotheses[0].text for each in found] == [each.hypotheses[0].text for each in reply.results]
+    assert not complete.has_begun(2)
+    complete.close()
+
+
+@pytest.mark.parametrize("policy", [pb.LIVE_POLICY_LOCAL_AGREEMENT, pb.LIVE_POLICY_SENTENCES])
+async def test_an_error_that_does_not_pass_ends_a_speaker(
+    translator: Translator, policy: int, monkeypatch: pytest.MonkeyPatch
+):
+    monkeypatch.setattr(speaker, "MOST_RETRY_SECONDS", 0.05)
+    dead = translator.with_engine(translator.engine.restarted(), LIMITS, None)
+    dead.engine.fail_all()
+    for messages in ([words(0, "a", "fox")], [words(0, "a", "fox.", "my", "dog.", "I")]):
+        with pytest.raises(EngineLost):
+            await talk(dead, [*messages, END], policy=policy)
 
 
 class Counts:

@@ -309,12 +309,63 @@ def test_a_wrong_input_is_an_error_after_the_words_before_it(command: Command, t
     assert errors[-1].startswith(message)
 
 
+SRT = "1\n00:00:00,000 --> 00:00:02,000\nI would like a cup\n\n2\n00:00:02,000 --> 00:00:04,000\nof tea.\n"
+JSON = (
+    '{"text": "I would like a cup", "begin_ms": 0, "end_ms": 2000}\n'
+    '{"text": "of tea.", "begin_ms": 2000, "end_ms": 4000}\n'
+)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("talk.vtt", f"WEBVTT\n\n{SRT.replace(',', '.')}"),
+        ("talk.SRT", SRT),
+        ("talk.srt", SRT.replace("\n", "\r\n")),
+        ("talk.jsonl", f"\ufeff{JSON}"),
+        ("talk", JSON),
+    ],
+)
+def test_a_file_becomes_captions_of_both_languages(command: Command, tmp_path: Path, name: str, content: str):
+    file = tmp_path / name
+    file.write_bytes(content.encode())
+    code, printed, errors = command("live", file)
+    assert (code, errors) == (0, [])
+    assert printed == (
+        "WEBVTT\n\n00:00:00.000 --> 00:00:04.000\nI would like a cup of tea.\nI WOULD LIKE A CUP OF TEA.\n\n"
+    )
+
+
+@pytest.mark.parametrize(
+    ("name", "content", "code", "message"),
+    [
+        ("none.vtt", None, 2, "No such file or directory"),
+        ("", None, 2, "Is a directory"),
+        ("a.srt", b"", 1, "the file has no captions"),
+        ("a.vtt", b"WEBVTT\n\nno times\n", 1, "the file has no captions"),
+        ("a.txt", b" \n", 1, "the file has no words"),
+        ("a.srt", b"1\n00:00:00,000 -> 00:00:01,000\nTom\n", 1, "the file has no captions"),
+        ("a.srt", b"1\n0 --> 1\nTom\n", 1, "line 2: a cue begins with 00:00:00.000 --> 00:00:02.000, got '0 --> 1'"),
+        ("a.json", b'{"text": "Tom"}\n[\n', 1, "line 2 is no JSON: Expecting value: line 2 column 1 (char 2)"),
+        ("a.vtt", b"WEBVTT\n\n\xff\n", 1, "line 3 is not UTF-8"),
+    ],
+)
+def test_a_file_that_cannot_be_read_is_one_line_that_names_it(
+    command: Command, tmp_path: Path, name: str, content: bytes | None, code: int, message: str
+):
+    file = tmp_path / name
+    if content is not None:
+        file.write_bytes(content)
+    found, _, errors = command("live", file)
+    assert (found, errors) == (code, [f"lingon: error: {file}: {message}"])
+
+
 def test_a_standard_input_that_is_closed_is_one_line(command: Command):
     run = ["sh", "-c", '"$0" -m lingon live --write text <&-', sys.executable]
     done = subprocess.run(run, env=command.environment, capture_output=True, text=True, check=False)
     assert (done.returncode, done.stderr) == (
         1,
-        "lingon: error: standard input is closed; give it captions or words\n",
+        "lingon: error: standard input is closed; give it captions or words, or name a file\n",
     )
 
 

@@ -155,3 +155,18 @@ def test_taken_sentences_are_the_words_in_their_order_each_once(changes: list[tu
         reached = sentence.end
     assert reached == words.count
     assert words.open_words == 0
+
+
+@given(said=st.lists(st.tuples(WORDS, st.booleans()), max_size=6), most=st.integers(1, 9))
+def test_the_complete_sentences_are_those_that_are_taken_one_after_the_other(said, most):
+    words = LiveSource("en", 3)
+    for texts, pauses in said:
+        words.replace(words.count, texts)
+        if pauses:
+            words.pause()
+    found = words.complete(reads_all, most)
+    taken = []
+    while len(taken) < most and (sentence := words.sentence(reads_all)).is_complete and sentence.ends:
+        taken.append(sentence)
+        words.take(sentence)
+    assert found == taken

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+from contextlib import suppress
 from typing import Any
 
 import grpc
@@ -142,6 +143,31 @@ async def test_words_are_charged_to_the_quota_of_the_key(tmp_path: Any):
     assert "characters" in status.message
 
 
+async def test_a_key_that_is_revoked_ends_its_speakers_with_their_next_words(tmp_path: Any):
+    key = new_key()
+    file = write_key_file(tmp_path, {"web": key})
+    metadata = (("authorization", f"Bearer {key}"),)
+    async with running(api_keys=file) as server:
+        call = await talking(server, start(), words(0, "Tom", "lives"), metadata=metadata)
+        await call.read()
+        write_key_file(tmp_path, {"web": new_key()})
+        async with asyncio.timeout(20):
+            with suppress(grpc.aio.AioRpcError):  # once the server has read the file
+                while True:
+                    await server.stub.ListModels(pb.ListModelsRequest(), metadata=metadata)
+        await call.write(words(2, "in"))
+        replies = []
+
+        async def hear() -> None:
+            while True:
+                replies.append(await call.read())
+
+        status, _ = await failure(hear())
+    assert status.code == grpc.StatusCode.UNAUTHENTICATED.value[0]
+    assert status.message == "the API key is not known"
+    assert replies[-1].update.is_complete
+
+
 async def test_a_speaker_that_vanishes_leaves_nothing():
     async with running() as server:
         call = await talking(server, start(), words(0, "Tom", "lives"))
@@ -212,3 +238,29 @@ async def test_a_sentence_whose_model_is_unloaded_goes_on_with_the_new_one_after
         assert sentence(replies, 0) != expected("The old man and the sea.", 1)
         assert sentence(replies, 1) == expected("Tom lives in Boston.", 2)
         assert replies[-1].done.words == 10
+
+
+async def test_a_sentence_goes_on_with_the_engine_that_replaces_a_dead_one():
+    async with running_with_admin_port() as admin:
+        call = await talking(admin.server, start())
+        replies = await said(call, 0, "The old man and")
+        before, runner = agreed(replies), admin.versions.runners[1]
+        assert before == "The old"
+        runner.dies_at = runner.steps + 1
+        replies += await said(call, 4, "the sea. Tom lives in Boston.")
+        await call.write(END)
+        replies += await rest_of(call)
+        assert agreed(replies) == TEXT
+        restarts = {"model": "en-de", "version": "1", "cause": "death"}
+        assert admin.server.metric("lingon_engine_restarts_total", **restarts) == 1
+
+
+async def test_the_sentences_of_one_message_are_decoded_together():
+    async with running() as server:
+        texts = [f"Tom lives in Boston {number}." for number in range(10)]
+        await server.translate(texts[0])
+        alone = server.runner.steps
+        call = await talking(server, start(policy=pb.LIVE_POLICY_SENTENCES), words(0, *" ".join(texts).split()), END)
+        replies = await rest_of(call)
+        assert [sentence(replies, number) for number in range(10)] == texts
+        assert server.runner.steps < 5 * alone
