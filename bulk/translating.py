@@ -311,7 +311,8 @@ class Translate:
 
     def _answer(self, keys: list[TextKey]) -> tuple[list[TextKey], list[TextResult]]:
         options = self._request_options(keys[0][1])
-        results = _isolated(self._opened(), [text for text, _ in keys], options)
+        translator = self._remembering() if self._memory else self._opened()
+        results = _isolated(translator, [text for text, _ in keys], options)
         other = next((_label(each) for each in results if each.model and not self._is_from(each)), None)
         if other is not None:
             raise LingonError(f"the server has replaced the model of this run, {self._model}, by {other}")
@@ -328,7 +329,9 @@ class Translate:
     def _remembering(self) -> MemoryTranslator:
         """Return the translator that asks the memory first."""
         if self._answering is None:
-            self._answering = MemoryTranslator(self._opened(), self.memory(), None)
+            self._answering = MemoryTranslator(
+                self._opened(), self.memory(), None, language=self.options.get("source") or ""
+            )
         return self._answering
 
     def _opened(self) -> ListTranslator:
@@ -382,7 +385,9 @@ def _batches(positions: Mapping[TextKey, list[int]]) -> Iterator[list[TextKey]]:
         yield batch
 
 
-def _isolated(translator: ListTranslator, texts: list[str], options: dict[str, Any]) -> list[TextResult]:
+def _isolated(
+    translator: ListTranslator | MemoryTranslator, texts: list[str], options: dict[str, Any]
+) -> list[TextResult]:
     """Return the results of texts. If one of them spoils their request, the halves of the request are sent alone."""
     try:
         return translator.translate(texts, **options)

@@ -114,11 +114,10 @@ class DeepLGlossaries:
             raise Problem(400, "name or dictionaries must be given")
 
         async def change(found: stores.Glossary) -> stores.Glossary:
-            for number, each in enumerate(dictionaries or _unchanged(found)):
-                header = _header(found.name, each, label=name if number == 0 else "", version=found.version)
-                header.merge = True
-                found = await Stores(call.backend, call.caller).put_glossary(header, each.terms)
-            return found
+            header = _header(found.name, label=name, version=found.version)
+            header.merge = True
+            terms = _terms(dictionaries or _unchanged(found))
+            return await Stores(call.backend, call.caller).put_glossary(header, terms)
 
         return JSONResponse(_several(await _changed(call, change)))
 
@@ -127,8 +126,8 @@ class DeepLGlossaries:
         each = await _dictionary(call.fields)
 
         async def change(found: stores.Glossary) -> stores.Glossary:
-            header = _header(found.name, each, version=found.version)
-            return await Stores(call.backend, call.caller).put_glossary(header, each.terms)
+            header = _header(found.name, version=found.version)
+            return await Stores(call.backend, call.caller).put_glossary(header, _terms([each]))
 
         changed = dictionary_for(await _changed(call, change), each.source, each.target)
         assert changed is not None
@@ -207,20 +206,10 @@ async def _one_pair(call: Call) -> stores.Glossary:
 
 
 async def _create(call: Call, label: str, dictionaries: list[Dictionary]) -> stores.Glossary:
-    """Store a new glossary. Nothing of it stays if one of its dictionaries is refused."""
-    kept_by = Stores(call.backend, call.caller)
-    name = str(uuid.uuid4())
-    first, *others = dictionaries
-    header = _header(name, first, label=label)
+    """Store a new glossary, all of its dictionaries or nothing."""
+    header = _header(str(uuid.uuid4()), label=label)
     header.create = True
-    found = await kept_by.put_glossary(header, first.terms)
-    try:
-        for each in others:
-            found = await kept_by.put_glossary(_header(name, each, version=found.version), each.terms)
-    except BaseException:
-        await asyncio.shield(kept_by.delete_glossary(name))
-        raise
-    return found
+    return await Stores(call.backend, call.caller).put_glossary(header, _terms(dictionaries))
 
 
 async def _changed(call: Call, change: Callable[[stores.Glossary], Awaitable[stores.Glossary]]) -> stores.Glossary:
@@ -242,14 +231,17 @@ def _unchanged(glossary: stores.Glossary) -> list[Dictionary]:
     return [Dictionary(each.source_language_code, each.target_language_code, ())]
 
 
-def _header(name: str, each: Dictionary, *, label: str = "", version: int = 0) -> stores.PutGlossaryHeader:
-    return stores.PutGlossaryHeader(
-        name=name,
-        label=label,
-        source_language_code=each.source,
-        target_language_code=each.target,
-        expected_version=version,
-    )
+def _header(name: str, *, label: str = "", version: int = 0) -> stores.PutGlossaryHeader:
+    return stores.PutGlossaryHeader(name=name, label=label, expected_version=version)
+
+
+def _terms(dictionaries: list[Dictionary]) -> dict[tuple[str, str], tuple[pb.Term, ...]]:
+    """Return the terms of dictionaries by their languages. Raises Problem for two of the same languages."""
+    terms = {(each.source, each.target): each.terms for each in dictionaries}
+    if len(terms) < len(dictionaries):
+        message = f"{len(dictionaries)} dictionaries of {len(terms)} pairs of languages; give one for each pair"
+        raise Problem(400, message, field="dictionaries")
+    return terms
 
 
 async def _dictionaries(fields: Fields) -> list[Dictionary]:

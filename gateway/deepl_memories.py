@@ -334,7 +334,7 @@ class _ReadFile(NamedTuple):
 
     source: str
     target: str
-    segments: list[stores.Segment]
+    segments: list[pb.Segment]
     skipped: int
 
 
@@ -354,7 +354,7 @@ def _read(content: bytes) -> _ReadFile:
     return _ReadFile(source, target, found, units - len(found))
 
 
-async def _written(memory: stores.Memory, segments: AsyncIterator[stores.Segment]) -> BinaryIO:
+async def _written(memory: stores.Memory, segments: AsyncIterator[pb.Segment]) -> BinaryIO:
     """Return a new file with segments as TMX, which is removed when it is closed. Raises ServerError."""
     loop, stopped = asyncio.get_running_loop(), threading.Event()
 
@@ -380,7 +380,7 @@ async def _written(memory: stores.Memory, segments: AsyncIterator[stores.Segment
             raise
 
 
-async def _next(segments: AsyncIterator[stores.Segment]) -> list[Segment]:
+async def _next(segments: AsyncIterator[pb.Segment]) -> list[Segment]:
     """Return the next segments, at most MOST_ITEMS, or none after the last ones."""
     found = []
     async for each in segments:
@@ -420,7 +420,7 @@ def _time(seconds: float) -> str:
     return timestamp(round(seconds * 1000))
 
 
-def _filter(fields: Fields) -> Callable[[stores.Segment], bool]:
+def _filter(fields: Fields) -> Callable[[pb.Segment], bool]:
     """Return whether a segment has the text of a filter. Raises Problem for a short one."""
     text, cased = fields.text("filter_text"), fields.text("filter_case_sensitive") == "true"
     if 0 < len(text) < SHORTEST_FILTER:
@@ -428,7 +428,7 @@ def _filter(fields: Fields) -> Callable[[stores.Segment], bool]:
         raise Problem(400, message, field="filter_text")
     wanted = text if cased else text.casefold()
 
-    def passes(segment: stores.Segment) -> bool:
+    def passes(segment: pb.Segment) -> bool:
         both = f"{segment.source}\n{segment.target}"
         return wanted in (both if cased else both.casefold())
 
@@ -447,7 +447,7 @@ def _shown(memory: stores.Memory) -> dict[str, Any]:
     }
 
 
-def _segment(index: int, segment: stores.Segment, memory: stores.Memory) -> dict[str, Any]:
+def _segment(index: int, segment: pb.Segment, memory: stores.Memory) -> dict[str, Any]:
     changed = {"updated_time": timestamp(segment.changed)} if segment.changed else {}
     language = memory.target_language_code.lower()
     target = {"target_segment_id": f"{index}-{language}", "target_language": language, "target_text": segment.target}

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Iterable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
 from typing import Any, TypeVar
 
 from google.rpc import code_pb2
@@ -10,7 +10,7 @@ from google.rpc import code_pb2
 from lingon.errors import ServerError
 from lingon.gateway.backend import Backend, Caller
 from lingon.gateway.problem import Problem
-from lingon.message_batches import batches_of
+from lingon.message_batches import batches_of, glossary_requests
 from lingon.translation.v1 import stores_pb2 as stores
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -24,13 +24,14 @@ class Stores:
     def __init__(self, backend: Backend, caller: Caller) -> None:
         self._backend, self._caller = backend, caller
 
-    async def put_glossary(self, header: stores.PutGlossaryHeader, terms: Sequence[pb.Term]) -> stores.Glossary:
-        """Store terms as the header says, and return the glossary."""
+    async def put_glossary(
+        self, header: stores.PutGlossaryHeader, terms: Mapping[tuple[str, str], Sequence[pb.Term]]
+    ) -> stores.Glossary:
+        """Store terms by their languages as the header says, all or none, and return the glossary."""
 
         async def messages() -> AsyncIterator[stores.PutGlossaryRequest]:
-            yield stores.PutGlossaryRequest(header=header)
-            for part in batches_of(terms):
-                yield stores.PutGlossaryRequest(terms=part)
+            for message in glossary_requests(header, terms):
+                yield message
 
         stored: stores.Glossary = await self._call(self._backend.glossary_stub.PutGlossary, messages())
         return stored
@@ -57,7 +58,7 @@ class Stores:
         request = stores.DeleteGlossaryRequest(name=name, source_language_code=source, target_language_code=target)
         await self._call(self._backend.glossary_stub.DeleteGlossary, request)
 
-    async def put_memory(self, header: stores.PutMemoryHeader, segments: Iterable[stores.Segment]) -> stores.Memory:
+    async def put_memory(self, header: stores.PutMemoryHeader, segments: Iterable[pb.Segment]) -> stores.Memory:
         """Store segments as the header says, and return the memory."""
 
         async def messages() -> AsyncIterator[stores.PutMemoryRequest]:
@@ -79,7 +80,7 @@ class Stores:
         reply = await self._call(self._backend.memory_stub.ListMemories, stores.ListMemoriesRequest())
         return list(reply.memories)
 
-    async def segments(self, name: str) -> AsyncIterator[stores.Segment]:
+    async def segments(self, name: str) -> AsyncIterator[pb.Segment]:
         """Yield the segments of a memory in their order."""
         request = stores.ReadMemoryRequest(name=name)
         async for reply in self._backend.replies(self._backend.memory_stub.ReadMemory, request, self._caller):

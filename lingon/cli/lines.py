@@ -23,6 +23,7 @@ from lingon.cli.output import print_message, progress_bar, reworded, wants_progr
 from lingon.client.options import ScoreOptions, TranslateOptions
 from lingon.client.results import Link, ScoreResult, TextResult, Translation
 from lingon.errors import LingonError, ServerError, SettingsError
+from lingon.memories.segment import WHOLLY
 from lingon.source_language import AUTO
 from lingon.text import normalise
 
@@ -211,7 +212,7 @@ class LineReport:
         self.complete, self.unit = True, unit
         self._split: list[int] = []
         self._unsure: list[int] = []
-        self._from_memory = 0
+        self._from_memory = {"is": 0, "has sentences": 0}
         self._with_nul: list[int] = []
 
     def add(self, number: int, item: str | tuple[str, str], result: TextResult | ScoreResult) -> None:
@@ -222,7 +223,7 @@ class LineReport:
             if warning.code == "split":
                 self._split.append(number)
             elif warning.code == "from_memory":
-                self._from_memory += 1
+                self._from_memory["is" if warning.message == WHOLLY else "has sentences"] += 1
             elif warning.code == "low_confidence":
                 self._unsure.append(number)
             else:
@@ -245,9 +246,11 @@ class LineReport:
             has = "has" if len(self._unsure) == 1 else "have"
             listed = _list_lines(self._unsure, self.unit)
             print_message(f"warning: {listed} {has} a translation that is less sure than those of 99 of 100 usual ones")
-        if self._from_memory:
-            are = f"1 {self.unit} is" if self._from_memory == 1 else f"{self._from_memory:,} {self.unit}s are"
-            print_message(f"{are} from a translation memory")
+        for verb, count in self._from_memory.items():
+            if count:
+                are = {"is": "are", "has sentences": "have sentences"}[verb]
+                subject = f"1 {self.unit} {verb}" if count == 1 else f"{count:,} {self.unit}s {are}"
+                print_message(f"{subject} from a translation memory")
         if self._with_nul:
             has = "has" if len(self._with_nul) == 1 else "have"
             listed = _list_lines(self._with_nul, self.unit)

@@ -19,12 +19,14 @@ from typing import IO, Any, Protocol, Unpack
 from lingon.cli.backend import BackendOptions, ListTranslator, open_translator
 from lingon.cli.options import MemoryFiles
 from lingon.client.calls import TextSequence
-from lingon.client.options import ScoreOptions, TranslateOptions
-from lingon.client.results import ScoreResult, TextResult, TextWarning, Translation
+from lingon.client.options import MemoryOptions, ScoreOptions, TranslateOptions
+from lingon.client.results import MemoryMatch, ScoreResult, TextResult, TextWarning, Translation
 from lingon.errors import SettingsError
 from lingon.extras import name_missing_extra
 from lingon.memories.files import XML_SUFFIXES, read_segments, suffix_of, write_segments
-from lingon.memories.segment import MOST_TEXT, Segment
+from lingon.memories.keys import EXACT, IN_CONTEXT, NO_CONTEXT, context_key
+from lingon.memories.segment import MOST_SEGMENTS, MOST_TEXT, WHOLLY, Segment
+from lingon.message_batches import MOST_BYTES
 from lingon.segments.term_steps import SentenceTerms
 from lingon.source_language import AUTO
 from lingon.terms.term_list import TermList
@@ -46,17 +48,21 @@ class LocalMemory(Protocol):
 
     digest: str
 
+    def segments_for(self, text: str, language: str, *, fuzzy: bool = False) -> list[Segment]:
+        """Return the segments that the translation of a text without markup may need."""
+
     def exact(self, text: str, before: str = "", after: str = "") -> Segment | None:
         """Return the segment of this text, in the same case, or None; before, after: the neighbours of the text."""
 
 
 @contextmanager
 def open_with_memory(
-    backend: BackendOptions, options: MemoryFiles, request: TranslateOptions
+    backend: BackendOptions, options: MemoryFiles, request: TranslateOptions, *, fuzzy: bool = False
 ) -> Iterator[ListTranslator]:
     """Give a translator that asks a memory first, and writes new pairs to one when the block ends without an error.
 
     request: tells the languages, else the only model of the translator does
+    fuzzy: whether results have similar texts too
     """
     with ExitStack() as stack:
         translator = stack.enter_context(open_translator(backend))
@@ -70,7 +76,7 @@ def open_with_memory(
         pairs = None
         if options.write_memory:
             pairs = NewPairs(stack.enter_context(TemporaryFile("w+", encoding="utf-8", newline="\n")))
-        yield MemoryTranslator(translator, memory, pairs)
+        yield MemoryTranslator(translator, memory, pairs, language=languages[0], fuzzy=fuzzy)
         if options.write_memory is not None and pairs is not None and pairs.count:
             add_pairs(options.write_memory, pairs.segments(), languages)
 
@@ -148,17 +154,27 @@ class NewPairs:
 
 
 class MemoryTranslator:
-    """A translator that asks a memory first. pairs: is given what the model translates."""
+    """A translator that asks a memory first: for each text, and then, with its request, for each of its sentences.
+
+    pairs: is given what the model translates
+    """
 
     def __init__(
         self,
         translator: ListTranslator,
         memory: LocalMemory | None,
         pairs: NewPairs | None,
+        *,
         around: tuple[str, str] | None = None,
+        language: str = "",
+        fuzzy: bool = False,
     ) -> None:
-        """around: what is before and after the texts of a call in their document, see `between`."""
+        """around: what is before and after the texts of a call in their document, see `between`.
+
+        language: of the texts, BCP-47, or empty; fuzzy: whether results have similar texts of the memory
+        """
         self._translator, self._memory, self._pairs, self._around = translator, memory, pairs, around
+        self._language, self._fuzzy = language, fuzzy
         self.find_source, self.list_models = translator.find_source, translator.list_models
         self.close = translator.close
 
@@ -167,10 +183,11 @@ class MemoryTranslator:
 
         before, after: the texts around them; empty at an end of the document
         """
-        return MemoryTranslator(self._translator, self._memory, self._pairs, (before, after))
+        own = (self._translator, self._memory, self._pairs)
+        return MemoryTranslator(*own, around=(before, after), language=self._language, fuzzy=self._fuzzy)
 
     def translate(self, texts: TextSequence, **options: Unpack[TranslateOptions]) -> list[TextResult]:
-        """See Client. A text that the memory has is not sent."""
+        """See Client. A text that the memory has is not sent. What it has for sentences goes with their text."""
         texts = list(texts)
         neighbours = [("", "")] * len(texts)
         if self._around is not None:
@@ -178,13 +195,45 @@ class MemoryTranslator:
             neighbours = list(zip([before, *texts], [*texts[1:], after], strict=False))
         found = [self.known(text, options, *each) for text, each in zip(texts, neighbours, strict=True)]
         asked = [text for text, known in zip(texts, found, strict=True) if known is None]
-        rest = iter(self._translator.translate(asked, **options) if asked else ())
+        rest = iter(self._asked(asked, options))
         results = [next(rest) if known is None else known for known in found]
         if self._pairs is not None:
             for text, result, known in zip(texts, results, found, strict=True):
                 if known is None and (pair := _pair(text, result, options)) is not None:
                     self._pairs.add(*pair, f"MT! {result.model}/{result.version}")
         return results
+
+    def _asked(self, texts: Sequence[str], options: TranslateOptions) -> Iterator[TextResult]:
+        """Yield the results of texts that the memory lacks, with what it has for their sentences."""
+        batch, segments = list[str](), list[Segment]()
+        for text in texts:
+            own = self._segments_for(text, options)
+            if batch and (len(segments) + len(own) > MOST_SEGMENTS or _size(segments) + _size(own) > MOST_BYTES):
+                yield from self._with_segments(batch, segments, options)
+                batch, segments = [], []
+            batch.append(text)
+            segments += own
+        if batch:
+            yield from self._with_segments(batch, segments, options)
+
+    def _with_segments(
+        self, texts: list[str], segments: Sequence[Segment], options: TranslateOptions
+    ) -> list[TextResult]:
+        if segments:
+            options = {**options, "memory": MemoryOptions(segments=list(dict.fromkeys(segments)))}
+        return self._translator.translate(texts, **options)
+
+    def _segments_for(self, text: str, options: Mapping[str, Any]) -> list[Segment]:
+        """Return what the memory has for a text and its sentences, as far as one request takes it."""
+        if self._memory is None or _is_guided(options):
+            return []
+        found, size = list[Segment](), 0
+        for each in self._memory.segments_for(_words_of(text, options), self._language, fuzzy=self._fuzzy):
+            size += _size([each])
+            if len(found) == MOST_SEGMENTS or size > MOST_BYTES:
+                break
+            found.append(each)
+        return found
 
     def known(self, text: str, options: Mapping[str, Any], before: str = "", after: str = "") -> TextResult | None:
         """Return the result of a text that the memory has, or None.
@@ -194,19 +243,28 @@ class MemoryTranslator:
         plain = plain_text(text, options)
         if self._memory is None or plain is None or _is_guided(options):
             return None
-        segment = self._memory.exact(plain, _words_of(before, options), _words_of(after, options))
+        around = _words_of(before, options), _words_of(after, options)
+        segment = self._memory.exact(plain, *around)
         if segment is None or _misses_terms(segment, options):
             return None
         target = html.escape(segment.target, quote=False) if _is_markup(options) else segment.target
         stripped = text.strip()
         begin = text.index(stripped)
         whole = text[:begin] + target.strip() + text[begin + len(stripped) :]
-        warning = TextWarning(FROM_MEMORY, "the translation is from a translation memory")
-        return TextResult(translations=(Translation(whole, 0.0, "end"),), warnings=(warning,))
+        same = context_key(segment.before, segment.after) == context_key(*around) != NO_CONTEXT
+        span, score = (begin, begin + len(stripped)), IN_CONTEXT if same else EXACT
+        match = MemoryMatch("", segment.source, segment.target, score, span, used=True, origin=segment.origin)
+        warning = TextWarning(FROM_MEMORY, WHOLLY)
+        return TextResult(translations=(Translation(whole, 0.0, "end"),), warnings=(warning,), matches=(match,))
 
     def score(self, pairs: Sequence[tuple[str, str]], **options: Unpack[ScoreOptions]) -> list[ScoreResult]:
         """See Client."""
         return self._translator.score(pairs, **options)
+
+
+def _size(segments: Sequence[Segment]) -> int:
+    """Return the bytes of segments in a request."""
+    return sum(each.message().ByteSize() for each in segments)
 
 
 def _misses_terms(segment: Segment, options: Mapping[str, Any]) -> bool:

@@ -258,8 +258,8 @@ class MemoryFiles(OptionGroup):
         Path | None,
         typer.Option(
             metavar="FILE",
-            help="Translation memory: a text that it has, in the same case, gets its translation from there, and no "
-            "model is asked. A .tmx, .xliff, .xlf, .sdlxliff, .csv or .tsv, plain or packed.",
+            help="Translation memory: a text or a sentence that it has, in the same case, gets its translation from "
+            "there, and no model is asked. A .tmx, .xliff, .xlf, .sdlxliff, .csv or .tsv, plain or packed.",
             show_default="none",
         ),
     ] = None

@@ -468,7 +468,7 @@ def _translate_lines(
     if reading.is_markup:
         check_document_options(work.columns, several_of(work.options), as_json=work.as_json)
     unit, drawn = "document" if reading.is_markup else "line", work.options.get("sampling") is not None
-    opened = partial(open_with_memory, options=memory, request=work.options)
+    opened = partial(open_with_memory, options=memory, request=work.options, fuzzy=work.as_json)
     return run(backend, given, work, output_file, batch_size, unit, full_batches=drawn, opened=opened)
 
 

@@ -10,6 +10,7 @@ from typing import Any, Literal, TypedDict
 from lingon.alignment import KINDS, AttentionKind
 from lingon.client.results import AttentionMatrix, Piece
 from lingon.errors import SettingsError
+from lingon.memories.segment import Segment
 from lingon.terms.term import Term
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -107,13 +108,15 @@ class MemoryOptions:
     """Which earlier translations a server looks for, and what it does with them. None means the default.
 
     memories: names of translation memories that the server keeps for the caller
+    segments: those of a memory of the caller itself that the texts may need, at most 1,000; they are looked up first
     min_score: lowest score of a match, 50 to 100; 100 is an exact match. Default: 70
     max_matches: largest number of matches for a sentence in the result. Default: 1
     always_translate: translate also where a sentence has an exact match, so that matches are only shown
     use_fuzzy: let a fuzzy match guide the translation
     """
 
-    memories: Sequence[str]
+    memories: Sequence[str] = ()
+    segments: Sequence[Segment] = ()
     min_score: int | None = None
     max_matches: int | None = None
     always_translate: bool = False
@@ -127,6 +130,7 @@ class MemoryOptions:
         """Return the fields of the message."""
         return {
             "memories": list(self.memories),
+            "segments": [each.message() for each in self.segments],
             "min_score": self.min_score,
             "max_matches": self.max_matches,
             "always_translate": self.always_translate,

@@ -22,6 +22,7 @@ from lingon.memories.segment import Segment, check_segment
 from lingon.message_batches import batches_of
 from lingon.terms.term import Term, check_terms
 from lingon.translation.v1 import stores_pb2 as pb
+from lingon.translation.v1 import translation_pb2
 
 Reply = TypeVar("Reply")
 
@@ -212,7 +213,7 @@ class StoreProtocol:
         raise upload.error
 
 
-def _checked_messages(segments: Iterable[Segment]) -> Iterator[pb.Segment]:
+def _checked_messages(segments: Iterable[Segment]) -> Iterator[translation_pb2.Segment]:
     for number, each in enumerate(segments, start=1):
         check_segment(each, number)
         yield each.message()

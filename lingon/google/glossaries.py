@@ -10,7 +10,7 @@ import asyncio
 import base64
 import binascii
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
 from typing import NamedTuple, Protocol
@@ -66,7 +66,10 @@ _FILTER = re.compile(r"(src|tgt)=([\w-]+)(?:\s+AND\s+(src|tgt)=([\w-]+))?")
 class KeptGlossaries(Protocol):
     """The methods of GlossaryService for one caller. They raise ServerError or RequestError."""
 
-    async def put_glossary(self, header: stores.PutGlossaryHeader, terms: Sequence[pb.Term]) -> stores.Glossary: ...
+    async def put_glossary(
+        self, header: stores.PutGlossaryHeader, terms: Mapping[Pair, Sequence[pb.Term]]
+    ) -> stores.Glossary:
+        """Store terms by their languages in one change; header: without languages."""
 
     async def glossary(self, name: str) -> stores.Glossary: ...
 
@@ -126,19 +129,21 @@ class GoogleGlossaries:
         if wanted.HasField("language_codes_set"):
             field = "glossary.language_codes_set.language_codes"
             languages = check_languages(wanted.language_codes_set.language_codes, field)
-            stored = await self._create_sets(wanted, name, languages)
+            terms: Mapping[Pair, Sequence[pb.Term]] = terms_of(
+                await _sets_of(wanted.input_config, languages), languages
+            )
         elif wanted.HasField("language_pair"):
             pair = _Pair(
                 tag_of_google(wanted.language_pair.source_language_code),
                 tag_of_google(wanted.language_pair.target_language_code),
             )
-            header = _header(name, pair, label=wanted.display_name)
-            header.create = True
-            stored = await self._kept.put_glossary(header, await _terms_of(wanted.input_config, pair))
+            terms = {pair: await _terms_of(wanted.input_config, pair)}
         else:
             message = "glossary.language_pair or glossary.language_codes_set must be set"
             raise InvalidRequest("glossary.language_pair", message)
-        found = await self._described(name, stored)
+        header = _header(name, label=wanted.display_name)
+        header.create = True
+        found = await self._described(name, await self._kept.put_glossary(header, terms))
         metadata = google.CreateGlossaryMetadata(name=found.name, state=SUCCEEDED, submit_time=found.submit_time)
         return Operation(_operation(name, "create"), metadata, found)
 
@@ -157,10 +162,10 @@ class GoogleGlossaries:
             stored = await self._change_sets(name, stored, before, sets, label)
         else:
             pair = _only_pair(stored) if refills or not stored.dictionaries else _pairs(stored)[0]
-            header = _header(name, pair, label=label, version=stored.version)
+            header = _header(name, label=label, version=stored.version)
             header.merge = not refills
             terms = await _terms_of(wanted.input_config, pair) if refills else []
-            stored = await self._kept.put_glossary(header, terms)
+            stored = await self._kept.put_glossary(header, {pair: terms})
         found = await self._described(name, stored)
         metadata = google.UpdateGlossaryMetadata(glossary=found, state=SUCCEEDED, submit_time=found.end_time)
         return Operation(_operation(name, "update"), metadata, found)
@@ -234,9 +239,9 @@ class GoogleGlossaries:
             return _set_entry(name, holding(after, wanted))
         pair = _pair_of(request.glossary_entry, stored)
         term = _term_of(request.glossary_entry, pb.Term())
-        header = _header(name, pair, version=stored.version)
+        header = _header(name, version=stored.version)
         header.merge = True
-        await self._kept.put_glossary(header, [term])
+        await self._kept.put_glossary(header, {pair: [term]})
         return _entry(name, pair, term)
 
     async def update_entry(self, request: google.UpdateGlossaryEntryRequest) -> google.GlossaryEntry:
@@ -311,32 +316,17 @@ class GoogleGlossaries:
             raise InvalidRequest("name", f"glossary {stored.name} has terms of pairs of languages, and no sets")
         return sets
 
-    async def _create_sets(self, wanted: google.Glossary, name: _Name, languages: Sequence[str]) -> stores.Glossary:
-        """Store a new glossary of sets. Nothing of it stays if one of its pairs is refused."""
-        terms = terms_of(await _sets_of(wanted.input_config, languages), languages)
-        (first, its_terms), *others = ((_Pair(*pair), own) for pair, own in terms.items())
-        header = _header(name, first, label=wanted.display_name)
-        header.create = True
-        stored = await self._kept.put_glossary(header, its_terms)
-        try:
-            for pair, own in others:
-                stored = await self._kept.put_glossary(_header(name, pair, version=stored.version), own)
-        except BaseException:
-            await asyncio.shield(self._kept.delete_glossary(name.name))
-            raise
-        return stored
-
     async def _change_sets(
         self, name: _Name, stored: stores.Glossary, before: Sequence[TermSet], after: Sequence[TermSet], label: str = ""
     ) -> stores.Glossary:
-        """Store other sets in place of those of a glossary: the terms of each pair that changes, and a label."""
+        """Store other sets in place of those of a glossary, in one change: the terms of each pair that changes, and a
+        label.
+        """
         languages = _languages(stored)
         old, new = terms_of(before, languages), terms_of(after, languages)
         changed = [pair for pair in new if new[pair] != old[pair]] or [next(iter(new))]
-        for pair in changed:
-            header = _header(name, _Pair(*pair), label=label, version=stored.version)
-            stored = await self._kept.put_glossary(header, new[pair])
-        return stored
+        header = _header(name, label=label, version=stored.version)
+        return await self._kept.put_glossary(header, {pair: new[pair] for pair in changed})
 
     async def _rewrite_set(
         self, stored: stores.Glossary, in_set: tuple[_Name, str, str], wanted: Sequence[TermSet]
@@ -358,7 +348,7 @@ class GoogleGlossaries:
         terms = await self._kept.terms(name.name, *pair)
         at = _index(terms, name, source)
         await self._kept.put_glossary(
-            _header(name, pair, version=version), [*terms[:at], *change(terms[at]), *terms[at + 1 :]]
+            _header(name, version=version), {pair: [*terms[:at], *change(terms[at]), *terms[at + 1 :]]}
         )
 
 
@@ -397,14 +387,8 @@ def _glossary_name(name: str, field: str) -> _Name:
     return _Name(match["place"], match["name"])
 
 
-def _header(name: _Name, pair: _Pair, *, label: str = "", version: int = 0) -> stores.PutGlossaryHeader:
-    return stores.PutGlossaryHeader(
-        name=name.name,
-        label=label,
-        source_language_code=pair.source,
-        target_language_code=pair.target,
-        expected_version=version,
-    )
+def _header(name: _Name, *, label: str = "", version: int = 0) -> stores.PutGlossaryHeader:
+    return stores.PutGlossaryHeader(name=name.name, label=label, expected_version=version)
 
 
 def _pairs(glossary: stores.Glossary) -> list[_Pair]:

@@ -14,7 +14,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import NamedTuple, Self
 
-from lingon.memories.memory import EXACT, Match, Memory
+from lingon.memories.keys import EXACT
+from lingon.memories.memory import Match, Segments
 from lingon.memories.segment import Segment
 from lingon.segments.boundaries import Span
 from lingon.segments.kept_forms import Kind, replaced
@@ -32,7 +33,7 @@ _STRINGS = frozenset(
 
 
 def adapted_matches(
-    memory: Memory, text: str, before: str = "", after: str = "", *, min_score: int = 70, most: int = 1
+    memory: Segments, text: str, before: str = "", after: str = "", *, min_score: int = 70, most: int = 1
 ) -> list[Match]:
     """Return at most `most` matches for a text, the best first, each with the numbers and placeholders of the text.
 

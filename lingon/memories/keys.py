@@ -1,4 +1,4 @@
-"""What segments are compared by: a form without case and with single blanks, and 64-bit hashes of it."""
+"""What segments are compared by: a form without case and with single blanks, 64-bit hashes of it, and scores."""
 
 from __future__ import annotations
 
@@ -6,6 +6,10 @@ from hashlib import blake2b
 from typing import Final
 from unicodedata import normalize
 
+EXACT: Final = 100
+"""The score of a segment with the text."""
+IN_CONTEXT: Final = 101
+"""The score of one with the neighbours of the text, too."""
 NO_CONTEXT: Final = 0
 """The hash of neighbours that are not known."""
 

@@ -10,15 +10,20 @@ from contextlib import contextmanager
 from pathlib import Path
 from tempfile import TemporaryDirectory
 
+from lingon.memories.adaptation import adapted_matches
 from lingon.memories.building import build
 from lingon.memories.files import read_segments
-from lingon.memories.memory import EXACT, Memory
-from lingon.memories.segment import Segment
+from lingon.memories.keys import EXACT
+from lingon.memories.memory import Memory
+from lingon.memories.segment import MOST_TEXT, Segment
+from lingon.segments.layout import Split, TextLayout
 from lingon.text import normalise
+
+FUZZY = 70  # lowest score of a similar segment
 
 
 class LocalMemory:
-    """A memory that answers with exact matches."""
+    """A memory whose exact matches answer texts, and whose other matches are given to requests."""
 
     def __init__(self, memory: Memory) -> None:
         self._memory = memory
@@ -42,6 +47,21 @@ class LocalMemory:
         if found and normalise(found[0].segment.source) == normalise(text):
             return found[0].segment
         return None
+
+    def segments_for(self, text: str, language: str, *, fuzzy: bool = False) -> list[Segment]:
+        """Return the segments that the translation of a text without markup may need: the best one for the text and for
+        each of its sentences between their neighbours.
+
+        language: of the text, BCP-47, or empty; fuzzy: whether similar ones count
+        """
+        layout = TextLayout.of(text, Split.SENTENCES, language)
+        sentences = [layout.segment(index) for index in range(len(layout.segments))]
+        least = FUZZY if fuzzy else EXACT
+        found = adapted_matches(self._memory, text.strip(), min_score=EXACT) if len(sentences) > 1 else []
+        for before, sentence, after in zip(["", *sentences], sentences, [*sentences[1:], ""], strict=False):
+            if len(sentence) <= MOST_TEXT:
+                found += adapted_matches(self._memory, sentence, before, after, min_score=least)
+        return [match.segment for match in found]
 
 
 @contextmanager

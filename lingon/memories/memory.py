@@ -5,25 +5,23 @@ from __future__ import annotations
 import json
 from collections.abc import Iterator
 from pathlib import Path
-from typing import Any, Final, NamedTuple
+from typing import Any, Final, NamedTuple, Protocol
 
 import numpy as np
 from numpy.typing import NDArray
 from rapidfuzz.distance import Levenshtein
 
 from lingon.memories.grams import GramIndex
-from lingon.memories.keys import NO_CONTEXT, comparable, context_key, key_of
+from lingon.memories.keys import EXACT, IN_CONTEXT, NO_CONTEXT, comparable, context_key, key_of
 from lingon.memories.segment import DamagedMemory, Segment
 
 FORMAT: Final = 1
 ABOUT: Final = "about.json"
 """The file that says format and size. All others are below it in `Tables`."""
 
-EXACT: Final = 100
-IN_CONTEXT: Final = 101
 MOST_COMPARED = 500  # segments whose distance to a text is computed: about 1.5 ms
 _SAME_CASE = 64  # exact matches of which one in the same case is looked for
-_MOST_CELLS = 1 << 26  # of the tables of those distances, in characters squared: about 3 ms
+MOST_CELLS = 1 << 26  # of the tables of those distances, in characters squared: about 3 ms
 
 
 class Match(NamedTuple):
@@ -75,6 +73,16 @@ class Tables(NamedTuple):
     rarity: NDArray[np.uint32]
     begins: NDArray[np.uint64]
     postings: NDArray[np.uint32]
+
+
+class Segments(Protocol):
+    """Segments that are looked up by their sources, see `Memory`."""
+
+    digest: str
+
+    def find(
+        self, text: str, before: str = "", after: str = "", *, min_score: int = 70, most: int = 1
+    ) -> list[Match]: ...
 
 
 class Memory:
@@ -133,11 +141,9 @@ class Memory:
         last = int(np.searchsorted(keys, key, "right"))
         rows = self.tables.key_rows[first:last]
         same = (self.tables.contexts[first:last] == np.uint64(context)) & (context != NO_CONTEXT)
-        chosen = [*rows[same][:most].tolist(), *rows[~same][: max(most, _SAME_CASE)].tolist()]
-        in_context = min(most, int(np.count_nonzero(same)))
-        matches = [
-            Match(self.segment(row), IN_CONTEXT if place < in_context else EXACT) for place, row in enumerate(chosen)
-        ]
+        chosen = max(most, _SAME_CASE)
+        matches = [Match(self.segment(row), IN_CONTEXT) for row in rows[same][:chosen].tolist()]
+        matches += [Match(self.segment(row), EXACT) for row in rows[~same][:chosen].tolist()]
         # Two texts may have the same hash.
         matches = [each for each in matches if comparable(each.segment.source) == form]
         return sorted(matches, key=lambda each: (-each.score, each.segment.source != text))[:most]
@@ -145,11 +151,11 @@ class Memory:
     def _fuzzy(self, form: str, min_score: int, most: int) -> list[Match]:
         shortest, longest = -(-len(form) * min_score // 100), len(form) * 100 // min_score
         begin, end = self._up_to(shortest - 1), self._up_to(longest)
-        compared = max(1, min(MOST_COMPARED, _MOST_CELLS // len(form) ** 2))
+        compared = max(1, min(MOST_COMPARED, MOST_CELLS // len(form) ** 2))
         scored: list[tuple[int, int]] = []
         for place in self._index.candidates(form, begin, end, compared):
             row = int(self.tables.by_length[place])
-            score = _score(form, comparable(self.source(row)), min_score)
+            score = score_of(form, comparable(self.source(row)), min_score)
             if min_score <= score < EXACT:
                 scored.append((score, row))
                 if len(scored) > most:
@@ -177,7 +183,7 @@ class Memory:
         return Segment(self.source(row), target, before, after, origin, int(self.tables.changed[row]))
 
 
-def _score(form: str, other: str, least: int) -> int:
+def score_of(form: str, other: str, least: int) -> int:
     """Return the score of two comparable texts, or less than `least` if it is below that."""
     longer = max(len(form), len(other))
     most = longer * (100 - least) // 100

@@ -6,8 +6,11 @@ import re
 from dataclasses import dataclass
 
 from lingon.errors import CorpusError, LingonError
-from lingon.translation.v1 import stores_pb2 as pb
+from lingon.translation.v1 import translation_pb2 as pb
 
+WHOLLY = "the translation is from a translation memory"
+"""The warning about a text all of whose sentences a memory has."""
+MOST_SEGMENTS = 1000  # in a request
 MOST_TEXT = 10_000  # characters of a source, a target or a neighbour
 MOST_ORIGIN = 256  # characters
 MOST_CHANGED = 2**63 - 1  # milliseconds since 1970

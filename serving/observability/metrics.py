@@ -25,7 +25,7 @@ from grpc._cython import cygrpc  # type: ignore[attr-defined]
 from prometheus_client import CollectorRegistry, Counter, Gauge, Histogram, ProcessCollector, disable_created_metrics
 
 from lingon.errors import RequestError
-from lingon.memories.memory import EXACT, IN_CONTEXT
+from lingon.memories.keys import EXACT, IN_CONTEXT
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.engine.scheduler import EngineLoad
 from lingon.serving.guard import REASONS as GUARD_REASONS

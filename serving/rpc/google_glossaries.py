@@ -2,15 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
-from typing import Any, cast
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
+from typing import Any
 
 from google.longrunning import operations_proto_pb2 as operations_pb2
 from google.protobuf.empty_pb2 import Empty
 
 from lingon.google.glossaries import GoogleGlossaries, Operation
 from lingon.google.v3 import cloud_translation_pb2 as google
-from lingon.message_batches import batches_of
+from lingon.message_batches import glossary_requests
 from lingon.serving.rpc.calls import Context
 from lingon.serving.rpc.stores import GlossaryService
 from lingon.translation.v1 import stores_pb2 as stores
@@ -21,33 +21,18 @@ OPERATIONS = "google.longrunning.Operations"
 Method = Callable[[Any, Context], Awaitable[Any]]
 
 
-class _ArrivedCall:
-    """The context of a call whose request has arrived whole, for several changes of glossaries.
-
-    Each change would send the metadata of the call, which gRPC sends once; see `uploads`.
-    """
-
-    def __init__(self, context: Context) -> None:
-        self._context = context
-
-    def __getattr__(self, name: str) -> Any:
-        return getattr(self._context, name)
-
-    async def send_initial_metadata(self, metadata: Any) -> None:
-        """Send nothing."""
-
-
 class CallGlossaries:
     """The glossaries of the caller of a call; see lingon.google.glossaries.KeptGlossaries."""
 
     def __init__(self, service: GlossaryService, context: Context) -> None:
-        self._service, self._context = service, cast(Context, _ArrivedCall(context))
+        self._service, self._context = service, context
 
-    async def put_glossary(self, header: stores.PutGlossaryHeader, terms: Sequence[pb.Term]) -> stores.Glossary:
+    async def put_glossary(
+        self, header: stores.PutGlossaryHeader, terms: Mapping[tuple[str, str], Sequence[pb.Term]]
+    ) -> stores.Glossary:
         async def messages() -> AsyncIterator[stores.PutGlossaryRequest]:
-            yield stores.PutGlossaryRequest(header=header)
-            for batch in batches_of(terms):
-                yield stores.PutGlossaryRequest(terms=batch)
+            for message in glossary_requests(header, terms):
+                yield message
 
         return await self._service.PutGlossary(messages(), self._context)
 

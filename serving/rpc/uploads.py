@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Sequence
+from collections.abc import AsyncIterator
 from contextlib import asynccontextmanager
 from typing import Any, NamedTuple
 
@@ -13,10 +13,10 @@ from lingon.serving.rpc.calls import Context
 
 
 class Upload(NamedTuple):
-    """The data of a call; parts: yields the items of each message. Raises InvalidRequest."""
+    """The data of a call; parts: yields its messages. Raises InvalidRequest."""
 
     header: Any
-    parts: AsyncIterator[Sequence[Any]]
+    parts: AsyncIterator[Any]
 
 
 @asynccontextmanager
@@ -32,21 +32,19 @@ async def upload_of(requests: AsyncIterator[Any], items: str, context: Context) 
         yield Upload(first.header, _parts(first, requests, items, context))
 
 
-async def _parts(
-    first: Any, requests: AsyncIterator[Any], items: str, context: Context
-) -> AsyncIterator[Sequence[Any]]:
-    yield _items(first, items)
+async def _parts(first: Any, requests: AsyncIterator[Any], items: str, context: Context) -> AsyncIterator[Any]:
+    yield _checked(first, items)
     async for request in requests:
         if request.HasField("header"):
             raise InvalidRequest("header", "only the first message may have a header")
-        yield _items(request, items)
+        yield _checked(request, items)
     # A call that its client cancels, or whose connection breaks, mostly ends its requests as one that is complete, and
     # is cancelled after that, if at all (grpcio 1.85). Metadata can be sent in a complete call alone.
     await context.send_initial_metadata(())
 
 
-def _items(request: Any, field: str) -> Sequence[Any]:
-    found: Sequence[Any] = getattr(request, field)
-    if len(found) > MOST_ITEMS:
-        raise InvalidRequest(field, f"a message may have at most {MOST_ITEMS} {field}, got {len(found)}")
-    return found
+def _checked(request: Any, field: str) -> Any:
+    count = len(getattr(request, field))
+    if count > MOST_ITEMS:
+        raise InvalidRequest(field, f"a message may have at most {MOST_ITEMS} {field}, got {count}")
+    return request

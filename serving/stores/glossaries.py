@@ -27,7 +27,7 @@ from lingon.serving.stores.changes import (
     now,
     version_after,
 )
-from lingon.serving.stores.data_dir import DataDir
+from lingon.serving.stores.data_dir import DataDir, StoreLimits
 from lingon.serving.stores.glossary_file import (
     SUFFIX,
     Dictionary,
@@ -43,7 +43,6 @@ from lingon.terms.matcher import Matcher
 from lingon.terms.stems import has_stems
 from lingon.terms.term import Term, TermError, check_terms, sought
 from lingon.translation.v1 import stores_pb2 as pb
-from lingon.translation.v1 import translation_pb2
 
 KIND = "glossaries"  # name of the folder
 DICTIONARY_BYTES = 64 << 20  # bytes of the terms of one pair, which are in memory at once while they are checked
@@ -70,25 +69,27 @@ class GlossaryStore:
         return 0 if self._matchers is None else self._matchers.size
 
     async def put(
-        self, caller: str, header: pb.PutGlossaryHeader, parts: AsyncIterator[Sequence[translation_pb2.Term]]
+        self, caller: str, header: pb.PutGlossaryHeader, parts: AsyncIterator[pb.PutGlossaryRequest]
     ) -> pb.Glossary:
-        """Store terms for a pair of languages as a whole, and return the glossary.
+        """Store terms for pairs of languages as a whole, and return the glossary.
 
-        parts: yields the terms. Raises InvalidRequest, AlreadyStored, StoredVersionChanged, StoreFull or DiskFull
+        parts: yields messages with the terms
+        Raises InvalidRequest, AlreadyStored, StoredVersionChanged, StoreFull or DiskFull
         """
-        data_dir, name, pair = self._opened(), check_name(header.name, "header.name"), _pair(header)
+        data_dir = self._opened()
+        check_name(header.name, "header.name")
+        arriving = _Arriving(header, data_dir.limits)
         check_label(header.label)
         owner = data_dir.owner(caller)
         async with data_dir.receiving(caller):
             # Before the terms arrive, which may be long. It is checked again when they are stored.
             await data_dir.run(partial(self._check, owner, header))
             async with data_dir.spool(owner) as spool:
-                count = 0
-                async for terms in parts:
-                    count += len(terms)
-                    self._check_count(name, pair, count)
-                    await data_dir.run(partial(_append, spool, terms))
-                return await data_dir.change(caller, partial(self._store, owner, header, pair, spool))
+                async for part in parts:
+                    arriving.check(part)
+                    await data_dir.run(partial(_append, spool, part))
+                    arriving.check_bytes(spool.size)
+                return await data_dir.change(caller, partial(self._store, owner, header, arriving.pairs, spool))
 
     async def get(self, caller: str, name: str) -> pb.Glossary:
         """Return a glossary without its terms. Raises NotStored."""
@@ -152,11 +153,6 @@ class GlossaryStore:
             raise Unsupported("this server keeps no glossaries; start it with --data-dir")
         return self._data_dir
 
-    def _check_count(self, name: str, pair: Pair, count: int) -> None:
-        most = self._opened().limits.max_glossary_entries
-        if count > most:
-            raise StoreFull(f"glossary {name}: {count:,} terms from {pair[0]} to {pair[1]}; at most {most:,} are kept")
-
     def _check(self, owner: OwnerFolder, wanted: pb.PutGlossaryHeader) -> Header | None:
         """Return the header of the glossary that is to be changed, or None for a new one. Raises what refuses it."""
         path = _path(owner, wanted.name)
@@ -168,29 +164,80 @@ class GlossaryStore:
         check_earlier("glossary", wanted, header.version)
         return header
 
-    def _store(self, owner: OwnerFolder, wanted: pb.PutGlossaryHeader, pair: Pair, spool: Spool) -> pb.Glossary:
-        """Store terms that have arrived. Blocks."""
+    def _store(
+        self, owner: OwnerFolder, wanted: pb.PutGlossaryHeader, pairs: Sequence[Pair], spool: Spool
+    ) -> pb.Glossary:
+        """Store terms that have arrived, of pairs in their order. Blocks."""
         with owner.changing(), ExitStack() as opened:
             before = self._check(owner, wanted)
             path = _path(owner, wanted.name)
             earlier = None if before is None else opened.enter_context(open_glossary(path, wanted.name))
-            terms = _checked(spool, pair[0])
+            stored = () if before is None else before.dictionaries
+            count = len({*pairs, *(each.pair for each in stored)})
+            _check_pairs(wanted.name, count)
+            changes = self._changes(wanted, pairs, spool, earlier)
+            header = _next_header(before, wanted.name, wanted.label)
+            return _write(path, header, earlier, changes, partial(self._check_size, owner, path)).message()
+
+    def _changes(
+        self, wanted: pb.PutGlossaryHeader, pairs: Sequence[Pair], spool: Spool, earlier: GlossaryFile | None
+    ) -> Iterator[tuple[Pair, list[Term]]]:
+        """Yield the terms of each pair, which are then in memory. Raises InvalidRequest or StoreFull."""
+        for pair, messages in zip(pairs, _arrived(spool), strict=True):
+            terms = _checked(messages, pair, several=len(pairs) > 1)
             old = earlier.header.dictionary(*pair) if earlier is not None else None
             if wanted.merge and earlier is not None and old is not None:
                 terms = merged(earlier.terms(old), terms)
-                self._check_count(wanted.name, pair, len(terms))
-            header = _next_header(before, wanted.name, wanted.label)
-            if old is None and before is not None and len(before.dictionaries) >= MOST_DICTIONARIES:
-                raise StoreFull(
-                    f"glossary {wanted.name} has {MOST_DICTIONARIES:,} pairs of languages, which are the most"
-                )
-            check_size = partial(self._check_size, owner, path)
-            return _write(path, header, earlier, pair, terms, check_size).message()
+                _check_count(wanted.name, pair, len(terms), self._opened().limits.max_glossary_entries)
+            yield pair, terms
 
     def _check_size(self, owner: OwnerFolder, path: Path, new: int) -> None:
         """Raise StoreFull if a file of so many bytes in place of one makes the owner have too much."""
         stamp = stamp_of(path)
         check_bytes(owner, 0 if stamp is None else stamp.size, new, self._opened().limits.max_stored_bytes)
+
+
+class _Arriving:
+    """The pairs of a change while its messages arrive."""
+
+    def __init__(self, header: pb.PutGlossaryHeader, limits: StoreLimits) -> None:
+        """Raises InvalidRequest for the languages of the header."""
+        self.pairs = [_pair(header, "header")]
+        self._name, self._limits = header.name, limits
+        self._terms, self._bytes, self._bytes_before = 0, 0, 0  # of the last pair; of all; of those before the last
+
+    def check(self, part: pb.PutGlossaryRequest) -> None:
+        """Raise InvalidRequest for languages that came before, or StoreFull for more terms of a pair than are kept."""
+        if part.HasField("pair"):
+            pair = _pair(part.pair, "pair")
+            if pair in self.pairs:
+                raise InvalidRequest("pair", f"terms from {pair[0]} to {pair[1]} came before; a pair may come once")
+            self.pairs.append(pair)
+            _check_pairs(self._name, len(self.pairs))
+            self._terms, self._bytes_before = 0, self._bytes
+        self._terms += len(part.terms)
+        _check_count(self._name, self.pairs[-1], self._terms, self._limits.max_glossary_entries)
+
+    def check_bytes(self, size: int) -> None:
+        """Raise StoreFull if the messages until now have too many bytes, of the last pair or together."""
+        self._bytes = size
+        if size - self._bytes_before > DICTIONARY_BYTES:
+            raise StoreFull(f"the terms have more than {DICTIONARY_BYTES:,} bytes, which are the most for one pair")
+        if size > self._limits.max_stored_bytes:
+            most = self._limits.max_stored_bytes
+            raise StoreFull(f"the terms have more than {most:,} bytes, and the server keeps {most:,} for you")
+
+
+def _check_pairs(name: str, count: int) -> None:
+    """Raise StoreFull for more pairs of languages than a glossary may have."""
+    if count > MOST_DICTIONARIES:
+        raise StoreFull(f"glossary {name}: {count:,} pairs of languages; at most {MOST_DICTIONARIES:,} are kept")
+
+
+def _check_count(name: str, pair: Pair, count: int, most: int) -> None:
+    """Raise StoreFull for more terms of a pair than are kept."""
+    if count > most:
+        raise StoreFull(f"glossary {name}: {count:,} terms from {pair[0]} to {pair[1]}; at most {most:,} are kept")
 
 
 def merged(stored: Iterable[Term], new: Iterable[Term]) -> list[Term]:
@@ -200,11 +247,11 @@ def merged(stored: Iterable[Term], new: Iterable[Term]) -> list[Term]:
     return list(terms.values())
 
 
-def _pair(header: pb.PutGlossaryHeader) -> Pair:
-    """Return the canonical languages of a header. Raises InvalidRequest."""
+def _pair(message: pb.PutGlossaryHeader | pb.GlossaryPair, field: str) -> Pair:
+    """Return the canonical languages of a field. Raises InvalidRequest."""
     return (
-        canonical(header.source_language_code, "header.source_language_code"),
-        canonical(header.target_language_code, "header.target_language_code"),
+        canonical(message.source_language_code, f"{field}.source_language_code"),
+        canonical(message.target_language_code, f"{field}.target_language_code"),
     )
 
 
@@ -236,31 +283,36 @@ def _all(owner: OwnerFolder) -> Iterator[pb.Glossary]:
             yield pb.Glossary(name=name)
 
 
-def _append(spool: Spool, terms: Sequence[translation_pb2.Term]) -> None:
-    """Add terms to those that have arrived. Raises StoreFull or DiskFull."""
+def _append(spool: Spool, part: pb.PutGlossaryRequest) -> None:
+    """Add a message to those that have arrived. Raises DiskFull."""
     with disk_errors():
-        spool.append(pb.TermList(terms=terms))
-    if spool.size > DICTIONARY_BYTES:
-        raise StoreFull(f"the terms have more than {DICTIONARY_BYTES:,} bytes, which are the most for one pair")
+        spool.append(part)
 
 
-def _checked(spool: Spool, language: str) -> list[Term]:
-    """Return the terms that have arrived. Raises InvalidRequest, which names the entries by their numbers.
+def _arrived(spool: Spool) -> Iterator[list[Term]]:
+    """Yield the terms of each pair that have arrived."""
+    terms = list[Term]()
+    for part in spool.messages(pb.PutGlossaryRequest):
+        if part.HasField("pair"):
+            yield terms
+            terms = []
+        terms += map(Term.of, part.terms)
+    yield terms
 
-    language: of their sources
+
+def _checked(terms: list[Term], pair: Pair, *, several: bool) -> list[Term]:
+    """Return the terms of a pair. Raises InvalidRequest, which names the entries by their numbers.
+
+    several: whether the change has several pairs
     """
     try:
-        return check_terms(_arrived(spool, language))
+        for number, term in enumerate(terms, start=1):
+            if term.stems and not has_stems(pair[0]):
+                raise TermError(number, f"there are no stems of words in {pair[0]}; see Term.stems")
+        return check_terms(terms)
     except TermError as error:
-        raise InvalidRequest(f"terms[{error.number - 1}]", str(error)) from None
-
-
-def _arrived(spool: Spool, language: str) -> Iterator[Term]:
-    messages = (message for part in spool.messages(pb.TermList) for message in part.terms)
-    for number, message in enumerate(messages, start=1):
-        if message.stems and not has_stems(language):
-            raise TermError(number, f"there are no stems of words in {language}; see Term.stems")
-        yield Term.of(message)
+        place = f"from {pair[0]} to {pair[1]}: " if several else ""
+        raise InvalidRequest(f"terms[{error.number - 1}]", f"{place}{error}") from None
 
 
 def _next_header(before: Header | None, name: str, label: str) -> Header:
@@ -274,15 +326,14 @@ def _write(
     path: Path,
     header: Header,
     earlier: GlossaryFile | None,
-    pair: Pair,
-    terms: Sequence[Term] | None,
+    changes: Iterable[tuple[Pair, Sequence[Term] | None]],
     check_size: Callable[[int], None],
 ) -> Header:
     """Replace the file of a glossary; check_size: raises StoreFull for its bytes. The other parameters are those of
     `write_glossary`.
     """
     with replacing_file(path, PRIVATE_FILE) as file:
-        written = write_glossary(file, header, earlier, pair, terms)
+        written = write_glossary(file, header, earlier, changes)
         check_size(file.tell())
         file.flush()
         # Two versions never have the same stamp, even if the clock of the file system is coarse.
@@ -316,7 +367,7 @@ def _remove_pair(owner: OwnerFolder, name: str, pair: Pair) -> None:
     with owner.changing(), open_glossary(path, name) as earlier:
         _dictionary(earlier.header, pair)
         header = _next_header(earlier.header, name, "")
-        _write(path, header, earlier, pair, None, lambda size: None)
+        _write(path, header, earlier, [(pair, None)], lambda size: None)
 
 
 def _load(path: Path, name: str, source: str, target: str) -> tuple[Matcher | None, int]:

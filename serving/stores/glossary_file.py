@@ -1,10 +1,10 @@
 """The file of a glossary: its terms by pair of languages, then JSON that describes it, and the length of the JSON.
 
-    messages TermList of the first pair, then of the second one, ...
+    messages TermList of one pair, then of another one, ...
     {"format": 1, "name": "legal", ..., "dictionaries": [{"source": "en", "target": "de", "terms": 2, ...}]}
     4 bytes of length, and END
 
-A glossary is one file, so that a change of any part of it is one rename. The terms of other pairs are copied as bytes.
+A glossary is one file, so that a change of any parts of it is one rename. The terms of other pairs are copied as bytes.
 The description is at the end, because the sizes and checksums of the terms are known only when they are written.
 """
 
@@ -13,7 +13,7 @@ from __future__ import annotations
 import json
 import os
 import zlib
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
 from contextlib import contextmanager
 from dataclasses import asdict, dataclass, replace
 from pathlib import Path
@@ -144,26 +144,25 @@ def write_glossary(
     file: IO[bytes],
     header: Header,
     earlier: GlossaryFile | None,
-    pair: tuple[str, str],
-    terms: Sequence[Term] | None,
+    changes: Iterable[tuple[tuple[str, str], Sequence[Term] | None]],
 ) -> Header:
     """Write a glossary to an empty file, and return its header, which has the places of its dictionaries.
 
     header: the new one, without the dictionaries; earlier: the glossary before, for the terms of the other pairs
-    pair: the changed one; terms: its new ones, or None to leave the pair out
+    changes: pairs with their new terms, or with None to leave a pair out; read once, so that those of one pair alone
+    are in memory
     """
-    others = earlier.header.dictionaries if earlier is not None else ()
-    kept = {each.pair: each for each in others if each.pair != pair}
+    kept = {each.pair: each for each in earlier.header.dictionaries} if earlier is not None else {}
     dictionaries = []
-    for each in sorted([*kept, *([] if terms is None else [pair])]):
-        if each == pair:
-            assert terms is not None, "a pair without terms is left out"
+    for pair, terms in changes:
+        kept.pop(pair, None)
+        if terms is not None:
             dictionaries.append(_write_terms(file, pair, terms))
-        else:
-            assert earlier is not None, "it has the terms of the other pairs"
-            dictionaries.append(replace(kept[each], offset=file.tell()))
-            earlier.copy(kept[each], file)
-    written = replace(header, dictionaries=tuple(dictionaries))
+    for each in kept.values():
+        assert earlier is not None, "it has the terms of the other pairs"
+        dictionaries.append(replace(each, offset=file.tell()))
+        earlier.copy(each, file)
+    written = replace(header, dictionaries=tuple(sorted(dictionaries, key=lambda each: each.pair)))
     content = json.dumps({"format": FORMAT, **asdict(written)}, ensure_ascii=False).encode()
     file.write(content + len(content).to_bytes(LENGTH_BYTES, "big") + END)
     return written

@@ -13,7 +13,8 @@ from lingon.files import remove_file
 from lingon.language_tags import canonical, is_one_language
 from lingon.memories.adaptation import adapted_matches
 from lingon.memories.building import build
-from lingon.memories.memory import EXACT, Memory
+from lingon.memories.keys import EXACT
+from lingon.memories.memory import Memory
 from lingon.memories.segment import MOST_TEXT, Segment, SegmentError
 from lingon.message_batches import batches_of
 from lingon.serving.stores.changes import (
@@ -62,11 +63,12 @@ class MemoryStore:
         self._opened_memories = None if data_dir is None else Loaded[tuple[MemoryHeader, Memory]](data_dir, MOST_OPEN)
 
     async def put(
-        self, caller: str, header: pb.PutMemoryHeader, parts: AsyncIterator[Sequence[pb.Segment]]
+        self, caller: str, header: pb.PutMemoryHeader, parts: AsyncIterator[pb.PutMemoryRequest]
     ) -> pb.Memory:
         """Store segments as a whole, and return the memory.
 
-        parts: yields the segments. Raises InvalidRequest, AlreadyStored, StoredVersionChanged, StoreFull or DiskFull
+        parts: yields messages with the segments
+        Raises InvalidRequest, AlreadyStored, StoredVersionChanged, StoreFull or DiskFull
         """
         data_dir, pair = self._opened(), _pair(header)
         check_name(header.name, "header.name")
@@ -76,8 +78,8 @@ class MemoryStore:
             # Before the segments arrive, which may be long. It is checked again when they are stored.
             await data_dir.run(partial(self._check, owner, header, pair))
             async with data_dir.spool(owner) as spool:
-                async for segments in parts:
-                    await data_dir.run(partial(_append, spool, segments, most))
+                async for part in parts:
+                    await data_dir.run(partial(_append, spool, part, most))
                 return await data_dir.change(caller, partial(self._store, owner, header, pair, spool))
 
     async def get(self, caller: str, name: str) -> pb.Memory:
@@ -221,17 +223,17 @@ def _all(owner: OwnerFolder) -> Iterator[pb.Memory]:
             yield pb.Memory(name=name)
 
 
-def _append(spool: Spool, segments: Sequence[pb.Segment], most: int) -> None:
+def _append(spool: Spool, part: pb.PutMemoryRequest, most: int) -> None:
     """Add segments to those that have arrived. Raises StoreFull or DiskFull; most: bytes of them."""
     with disk_errors():
-        spool.append(pb.SegmentList(segments=segments))
+        spool.append(part)
     if spool.size > most:
         raise StoreFull(f"the segments have more than {most:,} bytes, and the server keeps {most:,} for you")
 
 
 def _build(folder: Path, spool: Spool, base: Memory | None) -> None:
     """Write the segments that have arrived, after those of another memory. Raises InvalidRequest, which names one."""
-    arrived = (Segment.of(each) for part in spool.messages(pb.SegmentList) for each in part.segments)
+    arrived = (Segment.of(each) for part in spool.messages(pb.PutMemoryRequest) for each in part.segments)
     try:
         build(folder, arrived, base=base)
     except SegmentError as error:

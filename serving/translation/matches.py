@@ -12,7 +12,9 @@ import asyncio
 from collections.abc import Iterator, Sequence
 from dataclasses import replace
 
-from lingon.memories.memory import EXACT, Match
+from lingon.memories.keys import EXACT
+from lingon.memories.memory import Match
+from lingon.memories.segment import WHOLLY
 from lingon.segments.boundaries import Span
 from lingon.segments.kept_forms import Kind
 from lingon.segments.layout import TextLayout
@@ -153,5 +155,5 @@ def memory_warning(plan: TextPlan) -> pb.Warning | None:
     taken, sentences = sum(each.used for each in plan.matches), len(plan.document.segments)
     if not taken:
         return None
-    subject = "the translation is" if sentences == 1 else f"{taken} of {sentences} sentences are"
-    return pb.Warning(code=pb.WARNING_CODE_FROM_MEMORY, message=f"{subject} from a translation memory")
+    partly = f"{taken} of {sentences} sentences are from a translation memory"
+    return pb.Warning(code=pb.WARNING_CODE_FROM_MEMORY, message=WHOLLY if taken == sentences else partly)

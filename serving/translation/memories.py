@@ -8,7 +8,10 @@ from typing import NamedTuple, Protocol
 
 from lingon.errors import InvalidRequest, Unsupported
 from lingon.memories.adaptation import adapted_matches
-from lingon.memories.memory import EXACT, Match, Memory
+from lingon.memories.given import GivenMemory
+from lingon.memories.keys import EXACT
+from lingon.memories.memory import Match, Segments
+from lingon.memories.segment import MOST_SEGMENTS, Segment, SegmentError, check_segment
 from lingon.segments.boundaries import Span
 from lingon.serving.translation.options import Format, ResolvedOptions
 from lingon.text import printable
@@ -23,7 +26,7 @@ DEFAULT_SCORE = 70
 class MemorySources(Protocol):
     """What keeps the translation memories of callers."""
 
-    async def find(self, caller: str, names: Sequence[str], source: str, target: str) -> list[tuple[str, Memory]]:
+    async def find(self, caller: str, names: Sequence[str], source: str, target: str) -> Sequence[tuple[str, Segments]]:
         """Return these memories for a pair of languages, BCP-47, in the order of the names.
 
         caller: the owner; "" for callers without a key or certificate
@@ -37,11 +40,24 @@ class MemorySources(Protocol):
 class NoMemorySources:
     """Keeps no memories."""
 
-    async def find(self, caller: str, names: Sequence[str], source: str, target: str) -> list[tuple[str, Memory]]:
+    async def find(self, caller: str, names: Sequence[str], source: str, target: str) -> Sequence[tuple[str, Segments]]:
         raise Unsupported(f"memory.memories: none are kept here, and the request names {printable(names[0])!r}")
 
     def looked_up(self, score: int) -> None:
         """Nothing is looked up."""
+
+
+class FoundMemories:
+    """The only memories of a request within this process, of whatever languages."""
+
+    def __init__(
+        self, memories: Sequence[tuple[str, Segments]], looked_up: Callable[[int], None] = lambda score: None
+    ) -> None:
+        self._memories, self.looked_up = memories, looked_up
+
+    async def find(self, caller: str, names: Sequence[str], source: str, target: str) -> Sequence[tuple[str, Segments]]:
+        """See MemorySources."""
+        return self._memories
 
 
 class PlannedMatch(NamedTuple):
@@ -62,7 +78,7 @@ class PlannedMatch(NamedTuple):
 class RequestMemories:
     """The memories of a request for one pair of languages, and what is done with their matches.
 
-    memories: with their names
+    memories: with their names; that of the request is first, without a name
     min_score, most: of the matches of a sentence
     takes: whether the translations of exact matches are taken
     guides: whether fuzzy matches guide translations
@@ -70,7 +86,7 @@ class RequestMemories:
     looked_up: see `MemorySources`
     """
 
-    memories: Sequence[tuple[str, Memory]] = ()
+    memories: Sequence[tuple[str, Segments]] = ()
     min_score: int = DEFAULT_SCORE
     most: int = 1
     takes: bool = True
@@ -112,7 +128,7 @@ async def request_memories(
     Raises InvalidRequest for options out of bounds, and RequestError for a memory that the caller does not have.
     """
     asked = request.memory
-    if not asked.memories:
+    if not asked.memories and not asked.segments:
         return NO_MEMORIES
     if options.text.format is Format.PIECES:
         raise InvalidRequest("memory", "memory cannot be used with a text.format of pieces")
@@ -121,12 +137,28 @@ async def request_memories(
         raise InvalidRequest("memory.memories", f"memory.memories must be at most {MOST_MEMORIES} names, got {count}")
     min_score = _bounded("min_score", asked, LEAST_SCORE, EXACT, DEFAULT_SCORE)
     most = _bounded("max_matches", asked, 1, MOST_MATCHES, 1)
-    found = await sources.find(owner, list(dict.fromkeys(asked.memories)), *languages)
+    found: list[tuple[str, Segments]] = [("", given)] if (given := _given(asked.segments)) else []
+    if asked.memories:
+        found += await sources.find(owner, list(dict.fromkeys(asked.memories)), *languages)
     searches = not (options.restricts or options.alternatives)
     takes, guides = searches and not asked.always_translate, searches and asked.use_fuzzy
     versions = "\0".join(f"{memory.digest} {name}" for name, memory in found)
     key = f"{min_score} {most} {takes} {guides} {versions}".encode()
     return RequestMemories(found, min_score, most, takes, guides, key, sources.looked_up)
+
+
+def _given(messages: Sequence[pb.Segment]) -> GivenMemory | None:
+    """Return the memory of the segments of a request, or None without any. Raises InvalidRequest."""
+    if len(messages) > MOST_SEGMENTS:
+        message = f"memory.segments must be at most {MOST_SEGMENTS:,}, got {len(messages):,}"
+        raise InvalidRequest("memory.segments", message)
+    segments = [Segment.of(each) for each in messages]
+    try:
+        for number, segment in enumerate(segments, start=1):
+            check_segment(segment, number)
+    except SegmentError as error:
+        raise InvalidRequest(f"memory.segments[{error.number - 1}]", f"memory.segments: {error}") from None
+    return GivenMemory(segments) if segments else None
 
 
 def _bounded(name: str, options: pb.MemoryOptions, least: int, most: int, default: int) -> int:

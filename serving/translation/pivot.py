@@ -6,14 +6,22 @@ import asyncio
 from collections import defaultdict
 from collections.abc import AsyncGenerator, Callable, Iterable, Sequence
 from contextlib import aclosing
+from dataclasses import replace
 from typing import NamedTuple
 
 from google.rpc import code_pb2
 
 from lingon.errors import QueueFull, Unsupported
 from lingon.serving.translation.engine_client import RETRY_SECONDS
-from lingon.serving.translation.memories import NO_MEMORIES, RequestMemories
+from lingon.serving.translation.memories import NO_MEMORIES, RequestMemories, request_memories
 from lingon.serving.translation.options import ResolvedOptions
+from lingon.serving.translation.pivot_memories import (
+    TakenSentences,
+    first_options,
+    first_stores,
+    set_matches,
+    warn_of_fuzzy,
+)
 from lingon.serving.translation.pivot_terms import Bridges, GivenTerms, bridged, occurring, set_outcomes
 from lingon.serving.translation.planner import Request, check_prefixes
 from lingon.serving.translation.terms import NO_TERMS, NOTHING_STORED, CallerStores, RequestTerms, request_terms
@@ -115,6 +123,7 @@ class _Intermediate(NamedTuple):
     indices: texts whose translation has text
     request: into the target language, for these texts
     bridges: the terms; outcomes: of them in the first translations of these texts
+    taken: the sentences of these texts that are from memories
     """
 
     results: Sequence[pb.TextResult]
@@ -122,6 +131,7 @@ class _Intermediate(NamedTuple):
     request: pb.TranslateRequest
     bridges: Bridges
     outcomes: Sequence[Sequence[pb.TermOutcome]]
+    taken: TakenSentences
 
 
 class PivotTranslator:
@@ -162,11 +172,13 @@ class PivotTranslator:
     async def memories(
         self, request: Request, options: ResolvedOptions, stores: CallerStores = NOTHING_STORED
     ) -> RequestMemories:
-        """Return no memories. Raises Unsupported for a request that names some, which are of one model."""
-        if request.memory.memories:
-            pair = f"{self._first.manifest.source_language} to {self._second.manifest.target_language}"
-            raise Unsupported(f"memory needs a model that translates {pair}; {self._header['model']} are two")
-        return NO_MEMORIES
+        """Return the memories of a request from the source to the target language, see `request_memories`.
+
+        Nothing is taken from them if the begin of a translation is given, which may be in another sentence.
+        """
+        languages = self._first.manifest.source_language, self._second.manifest.target_language
+        found = await request_memories(request, options, languages, stores.memories, stores.owner)
+        return replace(found, takes=False) if any(request.target_prefixes) else found
 
     async def translate(
         self,
@@ -177,20 +189,43 @@ class PivotTranslator:
     ) -> pb.TranslateResponse:
         options = self.resolve(request.options, request.text)
         terms = await self.terms(request, options, stores)
-        await self.memories(request, options, stores)
-        results = await self._results(request, deadline, caller, terms)
+        memories = await self.memories(request, options, stores)
+        results = await self._results(request, options, deadline, caller, terms, memories)
         return pb.TranslateResponse(results=results, options=options.message, **self._header)
 
     async def _results(
-        self, request: Request, deadline: float | None, caller: str, terms: RequestTerms
+        self,
+        request: Request,
+        options: ResolvedOptions,
+        deadline: float | None,
+        caller: str,
+        terms: RequestTerms,
+        memories: RequestMemories,
     ) -> list[pb.TextResult]:
-        intermediate = await self._to_pivot(request, deadline, caller, terms)
-        results = [*intermediate.results]
+        """Return the results of all texts. One with a sentence from a memory that is uncertain is translated twice."""
+        intermediate = await self._to_pivot(request, options, deadline, caller, terms, memories)
+        results, uncertain = [*intermediate.results], list[int]()
         if intermediate.indices:
             found = await self._out_of_pivot(intermediate, deadline, caller)
             self._out_of.answered(found)
-            for index, result in zip(intermediate.indices, found, strict=True):
+            for place, (index, result) in enumerate(zip(intermediate.indices, found, strict=True)):
+                if result.status.code == code_pb2.OK and not intermediate.taken.are_in(place, result):
+                    uncertain.append(index)
                 results[index] = self._whole(intermediate.results[index], result, request)
+        if uncertain:
+            again = pb.TranslateRequest(
+                texts=[request.texts[index] for index in uncertain],
+                options=request.options,
+                text=request.text,
+                memory=request.memory,
+            )
+            without = replace(memories, takes=False)
+            rest = await self._results(again, options, deadline, caller, terms, without)
+            for index, result in zip(uncertain, rest, strict=True):
+                results[index] = result
+        if request.memory.use_fuzzy:
+            for index in {*range(len(results))} - {*uncertain}:
+                warn_of_fuzzy(results[index])
         return results
 
     def start(self, options: ResolvedOptions) -> pb.StreamStart:
@@ -207,15 +242,16 @@ class PivotTranslator:
     ) -> AsyncGenerator[Event, None]:
         """See Translator. The first translation of all texts is complete before the first event.
 
-        With terms the second one is complete, too: each text is one delta.
+        With terms or memories the second one is complete, too: each text is one delta.
         """
-        if terms:
-            for number, result in enumerate(await self._results(request, deadline, caller, terms)):
+        if terms or memories:
+            found = await self._results(request, options, deadline, caller, terms, memories)
+            for number, result in enumerate(found):
                 if result.hypotheses and result.hypotheses[0].text:
                     yield number, result.hypotheses[0].text
                 yield number, result
             return
-        intermediate = await self._to_pivot(request, deadline, caller)
+        intermediate = await self._to_pivot(request, options, deadline, caller)
         for number in sorted({*range(len(intermediate.results))} - {*intermediate.indices}):
             result = intermediate.results[number]
             if result.hypotheses and result.hypotheses[0].text:  # blanks, which are their own translation
@@ -233,9 +269,15 @@ class PivotTranslator:
                 yield number, self._whole(intermediate.results[number], happened, request)
 
     async def _to_pivot(
-        self, request: Request, deadline: float | None, caller: str, terms: RequestTerms = NO_TERMS
+        self,
+        request: Request,
+        options: ResolvedOptions,
+        deadline: float | None,
+        caller: str,
+        terms: RequestTerms = NO_TERMS,
+        memories: RequestMemories = NO_MEMORIES,
     ) -> _Intermediate:
-        """Translate the texts into the pivot language; terms: from the source to the target language."""
+        """Translate the texts into the pivot language; terms, memories: from the source to the target language."""
         check_prefixes(request)
         self._second.engine.check_texts(caller, len(request.texts))  # avoids work on texts that are refused later
         text, bridges = _with_sentences(request.text), await self._bridges(request, terms, deadline, caller)
@@ -246,10 +288,11 @@ class PivotTranslator:
                 text=text,
                 second=NEVER,
                 glossaries=GIVEN if bridges else (),
+                memory=first_options(memories),
             ),
             deadline,
             caller,
-            CallerStores(glossaries=GivenTerms(bridges.first_terms())),
+            first_stores(memories, GivenTerms(bridges.first_terms())),
         )
         outcomes = [[*result.terms] for result in reply.results]
         for result, first in zip(reply.results, outcomes, strict=True):
@@ -260,15 +303,17 @@ class PivotTranslator:
             for result in reply.results:
                 if not _has_text(result):
                     result.ClearField("sentences")
-        prefixes = request.target_prefixes
+        prefixes, language = request.target_prefixes, self._second.manifest.source_language
+        taken = TakenSentences([reply.results[index] for index in indices], options.text, language)
         rest = pb.TranslateRequest(
             texts=[reply.results[index].hypotheses[0].text for index in indices],
             options=request.options,
             target_prefixes=[prefixes[index] for index in indices] if prefixes else (),
             text=text,
             second=NEVER,
+            memory=taken.options,
         )
-        return _Intermediate(reply.results, indices, rest, bridges, [outcomes[index] for index in indices])
+        return _Intermediate(reply.results, indices, rest, bridges, [outcomes[index] for index in indices], taken)
 
     async def _bridges(self, request: Request, terms: RequestTerms, deadline: float | None, caller: str) -> Bridges:
         """Return the terms that may be in the texts, with their translations into the pivot language."""
@@ -287,7 +332,8 @@ class PivotTranslator:
     ) -> Sequence[pb.TextResult]:
         """Return the second translations. Texts with the same terms are one request, because terms are of a request."""
         if not intermediate.bridges:
-            return (await self._patiently(intermediate.request, deadline, caller)).results
+            stores = intermediate.taken.stores(GivenTerms(()))
+            return (await self._patiently(intermediate.request, deadline, caller, stores)).results
         request, bridges, language = intermediate.request, intermediate.bridges, self._second.manifest.source_language
         groups = defaultdict[tuple[Term, ...], list[int]](list)
         for place, (text, first) in enumerate(zip(request.texts, intermediate.outcomes, strict=True)):
@@ -300,7 +346,7 @@ class PivotTranslator:
             for name in ("texts", "target_prefixes") if request.target_prefixes else ("texts",):
                 part.ClearField(name)
                 getattr(part, name).extend(getattr(request, name)[place] for place in places)
-            stores = CallerStores(glossaries=GivenTerms(terms))
+            stores = intermediate.taken.stores(GivenTerms(terms))
             reply = await self._patiently(part, deadline, caller, stores)
             for place, result in zip(places, reply.results, strict=True):
                 set_outcomes(result, bridges.outcomes(intermediate.outcomes[place], result.terms))
@@ -330,7 +376,7 @@ class PivotTranslator:
         request: pb.TranslateRequest,
         deadline: float | None,
         caller: str,
-        stores: CallerStores = NOTHING_STORED,
+        stores: CallerStores,
     ) -> pb.TranslateResponse:
         """Return the second translation. A full queue delays it, because the texts were admitted before."""
         while True:
@@ -355,6 +401,7 @@ class PivotTranslator:
     def _whole(self, first: pb.TextResult, second: pb.TextResult, request: Request) -> pb.TextResult:
         if second.status.code == code_pb2.OK:
             set_outcomes(first, ())  # those of the whole are in the second one
+            set_matches(second, first)
             return pivoted(first, second, sentences=request.text.return_sentences)
         second.status.message = f"translated to {self._second.manifest.source_language}: {second.status.message}"
         return second

@@ -37,7 +37,7 @@ from lingon.segments.sentence import (
 )
 from lingon.segments.steps import translate_sentence
 from lingon.segments.term_steps import with_terms
-from lingon.serving.decoding.job import Hypotheses, Hypothesis, Options
+from lingon.serving.decoding.job import Hypotheses, Hypothesis, Options, PrefixBias
 from lingon.serving.decoding.rules import RequestRules, Vocabulary
 from lingon.serving.guard import DEGENERATE, Guard, Judgement
 from lingon.serving.observability.tracing import current
@@ -207,15 +207,16 @@ class SentenceTask:
         follow_up: bool = False,
         found: Sequence[PartHypothesis] | None = None,
         prefix: str = "",
+        bias: PrefixBias | None = None,
     ) -> None:
         """tagged: whether tags are placed in the sentence; follow_up: value for its first jobs, see DecodeJob.
 
         found: translations of a part without steps, which has terms or an earlier translation
-        prefix: with which these begin
+        prefix: with which these begin; bias: for the translations of the whole part without a prefix
         """
         self._part, self._place, self._client, self._options, self._model = part, index, client, options, model
         self._limits, self._tokenizer, _, self._aligns, *_ = model
-        self._tagged, self._begun = tagged, prefix
+        self._tagged, self._begun, self._bias = tagged, prefix, bias
         self._scores: list[float] = []
         self._parts = 1  # the largest number of parts in which the model reads one of the texts
         self._log_probs: tuple[float, ...] = ()
@@ -307,7 +308,8 @@ class SentenceTask:
                 return ()
             options = self._job_options(request, most, rules, begins=bool(begin))
             past = self._pasts.get(part.source_ids) if begin else None
-            jobs.append(self._client.decode(part.source_ids, options, begin, past=past, follow_up=follow_up))
+            bias = None if begin or index else self._bias
+            jobs.append(self._client.decode(part.source_ids, options, begin, past=past, bias=bias, follow_up=follow_up))
         return jobs
 
     def _job_options(self, request: TranslateStep, most: int, rules: RequestRules | None, *, begins: bool) -> Options:
@@ -322,6 +324,7 @@ class SentenceTask:
         return replace(
             options,
             rules=options.rules if rules is None else rules.of_part(self._place.part),
+            alternative=None,
             cut_loops=options.cut_loops and rules is None,
             shortlist=options.shortlist and not whole,
             attention=self._part.terms is not None or self._options.coverage_penalty > 0,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import replace
@@ -97,6 +98,7 @@ class PairTask:
 SETTLED = frozenset({pb.SECOND_RESULT_TAKEN, pb.SECOND_RESULT_REJECTED})
 """What the second translator would do for the same sentence again, so that the result may be kept."""
 
+_LETTER = re.compile(r"\w")
 _NOT_DECODED = Hypothesis((), (), 0.0, finished=True)  # of a part whose translation is given
 
 
@@ -211,14 +213,13 @@ class TextTask:
         longest = max_output(self._limits, plan, part, options.max_output_tokens)
         may_change = _is_reviewed(plan.parts[part]) or self._opinions.may_ask(part)  # when it is complete
         on_token = partial(self._add_token, part) if self._detokenizer and not may_change else None
-        soft = plan.soft_prefix if part == 0 else ()
         return [
             self._client.decode(
                 plan.parts[part].source_ids,
                 self._attending(options.job_options(longest, self._stream(part, number), part, number), part),
                 plan.prefix if part == 0 else (),
                 on_token,
-                bias=PrefixBias(soft, options.prefix_bias) if soft else None,
+                bias=self._bias(part),
             )
             for number in range(options.jobs_of(part))
         ]
@@ -330,6 +331,8 @@ class TextTask:
         """
         part = self._plan.parts[index]
         found = await self._jobs[index][sample].answer()
+        if self._options.coverage_penalty and len(found) > 1:
+            found = await self._ranked(part, found)
         own = [self._with_text(index, one) for one in found]
         if not own:
             return own
@@ -337,6 +340,7 @@ class TextTask:
             uses = satisfied(part.read_text, own[0].text, part.terms)
             if uses is not None:
                 return [replace(own[0], terms=uses), *own[1:]]
+        begin = "" if index else self._begin_of(own[0])
         task = SentenceTask(
             part,
             PartPosition(self.index, index, self._stream(index, sample)),
@@ -344,7 +348,8 @@ class TextTask:
             self._options,
             self._model,
             found=own,
-            prefix="" if index else self._plan.prefix_text(self._tokenizer),
+            prefix=begin,
+            bias=self._bias(index),
         )
         try:
             again = await task.result()
@@ -353,11 +358,43 @@ class TextTask:
         except RequestError:
             self.settled = False
             return own  # the first translations stay
+        if self._options.alternatives and _LETTER.match(again.text, len(begin)):
+            return own  # the word of the alternative has become a longer one
         same = next((one for one in own if one.text == again.text), None)
         if same is None:
             return [again]
         with_uses = replace(same, terms=again.terms)
         return [with_uses, *own[1:]] if same is own[0] else [with_uses]
+
+    async def _ranked(self, part: Part, found: Hypotheses) -> Hypotheses:
+        """Return the wanted ones of some hypotheses, those with the best scores with the coverage penalty."""
+        pairs = [(part.source_ids, one) for one in found]
+        attention = await attention_of(pairs, covering_tokens, self._client, self._tokenizer, self._submit)
+        keys = [
+            with_coverage(one, each, self._options.coverage_penalty).rank_key
+            for one, each in zip(found, attention, strict=True)
+        ]
+        ranked = sorted(range(len(found)), key=keys.__getitem__)[: self._options.num_hypotheses]
+        return tuple(found[place] for place in ranked)
+
+    def _begin_of(self, found: PartHypothesis) -> str:
+        """Return the begin of a translation of the text that stays: the target prefix, and the first word of an
+        alternative.
+        """
+        if not self._options.alternatives:
+            return self._plan.prefix_text(self._tokenizer)
+        tokens = found.hypothesis.tokens[: len(self._plan.prefix) + 1]
+        begin = text_of(self._tokenizer, tokens, self._plan.begin)
+        if not found.text.startswith(begin):
+            return found.text
+        end = len(begin)
+        while _LETTER.match(found.text, end):
+            end += 1
+        return found.text[:end]
+
+    def _bias(self, part: int) -> PrefixBias | None:
+        soft = self._plan.soft_prefix if part == 0 else ()
+        return PrefixBias(soft, self._options.prefix_bias) if soft else None
 
     def _with_text(self, part: int, found: Hypothesis) -> PartHypothesis:
         """Return a hypothesis of a part with its text, or with its pieces if texts are in pieces."""

@@ -189,9 +189,6 @@ def _check_options(field: str, options: ResolvedOptions) -> None:
     excluded = {
         "a text.format of pieces": options.text.format is Format.PIECES,
         "options.forced_words": bool(options.message.forced_words),
-        "options.alternatives": options.alternatives > 0,
-        "options.prefix_bias": options.prefix_bias < 1,
-        "options.coverage_penalty": options.coverage_penalty > 0,
     }
     for name, given in excluded.items():
         if given:

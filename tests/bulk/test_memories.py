@@ -55,6 +55,19 @@ def test_a_row_gets_the_translation_with_its_neighbours_in_the_shard(tmp_path: P
     assert found == ["2", "Aufmachen", "3", "0", "Offen", "1", "Öffnen", "2", "Öffnen", "3"]
 
 
+def test_a_sentence_of_a_row_is_from_the_memory_and_the_others_are_as_without_it(tmp_path: Path) -> None:
+    (tmp_path / "memory.csv").write_text("source,target\nIt is open.,Es steht offen!\n")
+    texts = ["The dog is old. It is open. The house is big.", "It is open. The dog is old.", "The dog is old."]
+    write_jsonl(tmp_path / "in" / "a.jsonl", texts)
+    for name, options in (("free", ()), ("out", ("--memory", tmp_path / "memory.csv"))):
+        lingon("bulk", tmp_path / "in", tmp_path / name, *MODEL, *options)
+    free, found = ([row["translation"] for row in rows(tmp_path / each)] for each in ("free", "out"))
+    dog = free[2]
+    assert free[0].startswith(dog)
+    house = free[0].removeprefix(free[1].removesuffix(dog).join([f"{dog} ", ""]))
+    assert found == [f"{dog} Es steht offen! {house}", f"Es steht offen! {dog}", dog]
+
+
 def test_new_pairs_are_written_once_each_and_the_next_run_asks_for_none(tmp_path: Path, source: Path, memory: Path):
     written = tmp_path / "new.tmx"
     lingon("bulk", source, tmp_path / "out", *MODEL, "--memory", memory, "--write-memory", written)

@@ -239,6 +239,10 @@ class TestRefused:
             ({"name": "a", "dictionaries": ["x"]}, "dictionaries must be an object, got str"),
             ({"name": "a", "dictionaries[1].entries": "a\tb"}, "dictionaries must be numbered from 0 without gaps"),
             ({"name": "a", "dictionaries": [{}] * 101}, "dictionaries may have 100 objects at most, got 101"),
+            (
+                {"name": "a", "dictionaries": [BACK, BACK]},
+                "2 dictionaries of 1 pairs of languages; give one for each pair",
+            ),
         ],
     )
     async def test_dictionaries_of_another_form_are_refused(self, http: Gateway, content: Any, message: str):

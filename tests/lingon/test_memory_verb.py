@@ -10,7 +10,7 @@ import pytest
 from lingon.cli.memory import MemoryTranslator, NewPairs
 from lingon.client.results import TextResult, Translation
 from lingon.memories.files import read_segments
-from lingon.memories.segment import Segment
+from lingon.memories.segment import MOST_SEGMENTS, Segment
 from tests.support.scripted_server import Command, FakeService
 
 MEMORY = "source,target,origin\nOne house.,Ein Haus.,Ann\nCats & dogs.,Katzen & Hunde.,\n"
@@ -37,6 +37,45 @@ def test_a_line_of_the_memory_is_not_sent(lingon: Command, service: FakeService,
     assert (status, output) == (0, "TWO CATS.\n  Ein Haus.\nONE HOUSE.\n\n")
     assert sent(service) == ["Two cats.", "one house."]
     assert errors == ["lingon: 1 line is from a translation memory"]
+
+
+def segments(service: FakeService) -> list[list[str]]:
+    return [[each.target for each in request.memory.segments] for request in service.requests]
+
+
+@pytest.mark.parametrize("suffix", [".txt", ".md"])
+def test_what_the_memory_has_for_the_sentences_of_a_text_is_sent_with_it(
+    lingon: Command, service: FakeService, memory: Path, tmp_path: Path, suffix: str
+):
+    text = "It rains. One house.\n\nOne house is here.\n\none house.\n"
+    (tmp_path / f"a{suffix}").write_text(text)
+    files = ("--input", tmp_path / f"a{suffix}", "--output", tmp_path / f"b{suffix}", "--batch-size", 1)
+    status, _, errors = lingon("translate", *files, "--memory", memory)
+    assert status == 0, errors
+    assert sorted(each for each in segments(service) if each) == [["Ein Haus."], ["Ein Haus."]]
+
+
+def test_similar_segments_are_sent_where_results_show_them(
+    lingon: Command, service: FakeService, memory: Path, tmp_path: Path
+):
+    (tmp_path / "a.txt").write_text("One mouse.\n")
+    for options, sent_segments in (((), []), (("--json",), ["Ein Haus."])):
+        service.requests[:] = []
+        lingon("translate", "--input", tmp_path / "a.txt", "--memory", memory, *options)
+        assert segments(service) == [sent_segments]
+
+
+def test_no_request_has_more_segments_than_a_server_takes(lingon: Command, service: FakeService, tmp_path: Path):
+    lines = [[f"{line * 10 + number} houses." for number in range(10)] for line in range(MOST_SEGMENTS // 10 + 30)]
+    (tmp_path / "m.csv").write_text("source,target\n" + "".join(f"{each},x\n" for line in lines for each in line))
+    (tmp_path / "a.txt").write_text("\n".join(map(" ".join, lines)))
+    files = ("--input", tmp_path / "a.txt", "--memory", tmp_path / "m.csv")
+    assert lingon("translate", *files, "--batch-size", 256)[0] == 0
+    given = {text: request for request in service.requests for text in request.texts}
+    for line in lines:
+        segments = given[" ".join(line)].memory.segments
+        assert set(line) <= {each.source for each in segments}
+        assert len(segments) <= MOST_SEGMENTS
 
 
 def test_new_pairs_are_added_to_what_a_file_has(lingon: Command, memory: Path, tmp_path: Path):
@@ -116,6 +155,9 @@ class Shouting:
 
 
 class OneSegment:
+    def segments_for(self, text: str, language: str, *, fuzzy: bool = False) -> list[Segment]:
+        return []
+
     def exact(self, text: str, before: str = "", after: str = "") -> Segment | None:
         return Segment(text, "5 < 6") if text == "1 < 2" else None
 
@@ -130,7 +172,7 @@ def test_a_text_with_tags_is_neither_looked_up_nor_written():
         assert [each.source for each in pairs.segments()] == ["a & b"]
 
 
-class Context:
+class Context(OneSegment):
     def exact(self, text: str, before: str = "", after: str = "") -> Segment | None:
         return Segment(text, f"{before}|{after}") if text == "b" else None
 

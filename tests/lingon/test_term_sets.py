@@ -3,15 +3,11 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
 
 import pytest
 
-from lingon.errors import InvalidRequest, StoreFull
-from lingon.google.glossaries import GoogleGlossaries
+from lingon.errors import InvalidRequest
 from lingon.google.term_sets import check_languages, is_of_sets, joined, read_sets, sets_of, terms_of
-from lingon.google.v3 import cloud_translation_pb2 as google
-from lingon.translation.v1 import stores_pb2 as stores
 from lingon.translation.v1 import translation_pb2 as pb
 
 LANGUAGES = ["de", "en", "fr"]
@@ -108,35 +104,6 @@ def test_other_terms_are_no_sets():
     assert sets_of({("en", "de"): [with_variant], ("de", "en"): [other]}) is None
     ocean = pb.Term(source="ocean", target="Meer")
     assert sets_of({("en", "de"): [one, ocean], ("de", "en"): [other]}) is None
-
-
-class Kept:
-    """Glossaries that refuse the change after some."""
-
-    def __init__(self, changes: int) -> None:
-        self._left = changes
-        self.stored: list[stores.PutGlossaryHeader] = []
-
-    async def put_glossary(self, header: stores.PutGlossaryHeader, terms: Sequence[pb.Term]) -> stores.Glossary:
-        if len(self.stored) == self._left:
-            raise StoreFull("full")
-        self.stored.append(header)
-        return stores.Glossary(name=header.name, version=len(self.stored))
-
-    async def delete_glossary(self, name: str, source: str = "", target: str = "") -> None:
-        self.stored.clear()
-
-    glossary = glossaries = terms = None  # are not called
-
-
-@pytest.mark.parametrize("changes", [0, 1, 5])
-async def test_nothing_stays_of_a_glossary_of_which_a_pair_is_refused(changes: int):
-    kept = Kept(changes)
-    codes = google.Glossary.LanguageCodesSet(language_codes=LANGUAGES)
-    glossary = google.Glossary(name="projects/p/locations/l/glossaries/g", language_codes_set=codes)
-    with pytest.raises(StoreFull):
-        await GoogleGlossaries(kept).create(google.CreateGlossaryRequest(glossary=glossary))
-    assert kept.stored == []
 
 
 def test_a_glossary_has_2_to_32_languages():

@@ -1,6 +1,6 @@
 """What the tests of glossaries and memories on disk share, and changes of them that are killed at every system call.
 
-    python -m tests.support.stores glossary|memory FOLDER SEED
+    python -m tests.support.stores glossary|sets|memory FOLDER SEED
 
 prints a line for each change: how it ended, and what another process then finds.
 """
@@ -16,17 +16,24 @@ import signal
 import subprocess
 import sys
 import threading
-from collections.abc import AsyncIterator, Awaitable, Callable, Sequence
+from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any, NamedTuple
+from urllib.parse import quote
+
+from google.protobuf.field_mask_pb2 import FieldMask
 
 from lingon.errors import NotStored
+from lingon.google.glossaries import GoogleGlossaries
+from lingon.google.term_sets import Pair
+from lingon.google.v3 import cloud_translation_pb2 as google
+from lingon.message_batches import glossary_requests
 from lingon.serving.stores.data_dir import DataDir, StoreLimits
 from lingon.serving.stores.glossaries import GlossaryStore
 from lingon.serving.stores.memories import MemoryStore
 from lingon.translation.v1 import stores_pb2 as pb
-from lingon.translation.v1.translation_pb2 import Term
+from lingon.translation.v1.translation_pb2 import Segment, Term
 from tests.support.repository import ROOT
 
 ITEMS = 30  # terms or segments of a change
@@ -38,7 +45,8 @@ async def put_glossary(
 ) -> pb.Glossary:
     source, target = pair.split("-", maxsplit=1)
     header = pb.PutGlossaryHeader(name=name, source_language_code=source, target_language_code=target)
-    return await store.put(caller, header, _at_once([Term(source=one, target=other) for one, other in terms]))
+    message = pb.PutGlossaryRequest(terms=[Term(source=one, target=other) for one, other in terms])
+    return await store.put(caller, header, _at_once(message))
 
 
 async def put_memory(
@@ -50,11 +58,13 @@ async def put_memory(
     replace: bool = False,
 ) -> pb.Memory:
     header = pb.PutMemoryHeader(name=name, source_language_code=pair[0], target_language_code=pair[1], replace=replace)
-    return await store.put(caller, header, _at_once([pb.Segment(source=one, target=other) for one, other in segments]))
+    message = pb.PutMemoryRequest(segments=[Segment(source=one, target=other) for one, other in segments])
+    return await store.put(caller, header, _at_once(message))
 
 
-async def _at_once(items: Sequence[Any]) -> AsyncIterator[Sequence[Any]]:
-    yield items
+async def _at_once(*messages: Any) -> AsyncIterator[Any]:
+    for message in messages:
+        yield message
 
 
 class Kind(NamedTuple):
@@ -77,6 +87,54 @@ async def _terms(data_dir: DataDir) -> list[int]:
     return [int(term.target) async for part in parts for term in part.terms]
 
 
+class OwnGlossaries:
+    """The glossaries of everyone in a store; see lingon.google.glossaries.KeptGlossaries."""
+
+    def __init__(self, store: GlossaryStore) -> None:
+        self._store = store
+
+    async def put_glossary(self, header: pb.PutGlossaryHeader, terms: Mapping[Pair, Sequence[Term]]) -> pb.Glossary:
+        first, *others = glossary_requests(header, terms)
+        return await self._store.put("", first.header, _at_once(first, *others))
+
+    async def glossary(self, name: str) -> pb.Glossary:
+        return await self._store.get("", name)
+
+    async def glossaries(self) -> list[pb.Glossary]:
+        return await self._store.all("")
+
+    async def terms(self, name: str, source: str, target: str) -> list[Term]:
+        return [term async for part in self._store.read("", name, source, target) for term in part.terms]
+
+    async def delete_glossary(self, name: str, source: str = "", target: str = "") -> None:
+        await self._store.delete("", name, source, target)
+
+
+async def _change_sets(data_dir: DataDir, number: int) -> None:
+    """Store sets of equivalent terms in three languages, in a new glossary or in place of those of one."""
+    kept = OwnGlossaries(GlossaryStore(data_dir))
+    rows = ["en,de,fr", *(f"{text},{text} de {target},{text} fr {target}" for text, target in _items(number))]
+    glossary = google.Glossary(name="projects/p/locations/l/glossaries/legal")
+    glossary.language_codes_set.language_codes.extend(["en", "de", "fr"])
+    glossary.input_config.gcs_source.input_uri = "data:text/csv," + quote("\n".join(rows))
+    if await kept.glossaries():
+        request = google.UpdateGlossaryRequest(glossary=glossary, update_mask=FieldMask(paths=["input_config"]))
+        await GoogleGlossaries(kept).update(request)
+    else:
+        await GoogleGlossaries(kept).create(google.CreateGlossaryRequest(glossary=glossary))
+
+
+async def _sets(data_dir: DataDir) -> list[int]:
+    """Return the number in each term of each pair of languages. Those of a pair that is missing are missing."""
+    kept, found = OwnGlossaries(GlossaryStore(data_dir)), list[int]()
+    for each in (await kept.glossary("legal")).dictionaries:
+        pair = each.source_language_code, each.target_language_code
+        for term in await kept.terms("legal", *pair):
+            translated = term.target if pair[0] == "en" else term.source
+            found.append(int(translated.split()[-1]))
+    return found
+
+
 async def _change_memory(data_dir: DataDir, number: int) -> None:
     await put_memory(MemoryStore(data_dir), *_items(number))
 
@@ -85,7 +143,11 @@ async def _segments(data_dir: DataDir) -> list[int]:
     return [int(each.target) async for part in MemoryStore(data_dir).read("", "site") for each in part.segments]
 
 
-KINDS = {"glossary": Kind(_change_glossary, _terms), "memory": Kind(_change_memory, _segments)}
+KINDS = {
+    "glossary": Kind(_change_glossary, _terms),
+    "sets": Kind(_change_sets, _sets),
+    "memory": Kind(_change_memory, _segments),
+}
 
 
 class SystemCalls:

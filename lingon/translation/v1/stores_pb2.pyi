@@ -30,6 +30,7 @@ class PutGlossaryRequest(_message.Message):
 
     HEADER_FIELD_NUMBER: _builtins.int
     TERMS_FIELD_NUMBER: _builtins.int
+    PAIR_FIELD_NUMBER: _builtins.int
     @_builtins.property
     def header(self) -> Global___PutGlossaryHeader:
         """In the first message alone."""
@@ -38,19 +39,48 @@ class PutGlossaryRequest(_message.Message):
     def terms(self) -> _containers.RepeatedCompositeFieldContainer[_translation_pb2.Term]:
         """At most a thousand in a message."""
 
+    @_builtins.property
+    def pair(self) -> Global___GlossaryPair:
+        """The languages of the terms in this message and in those after it. Each pair comes once. Default: those of the header."""
+
     def __init__(
         self,
         *,
         header: Global___PutGlossaryHeader | None = ...,
         terms: _abc.Iterable[_translation_pb2.Term] | None = ...,
+        pair: Global___GlossaryPair | None = ...,
     ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
+    _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "pair", b"pair"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "terms", b"terms"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["header", b"header", "pair", b"pair", "terms", b"terms"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     def WhichOneof(self, oneof_group: _Never) -> None: ...
 
 Global___PutGlossaryRequest: _TypeAlias = PutGlossaryRequest  # noqa: Y015
+
+@_typing.final
+class GlossaryPair(_message.Message):
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
+    TARGET_LANGUAGE_CODE_FIELD_NUMBER: _builtins.int
+    source_language_code: _builtins.str
+    """BCP-47."""
+    target_language_code: _builtins.str
+    """BCP-47."""
+    def __init__(
+        self,
+        *,
+        source_language_code: _builtins.str = ...,
+        target_language_code: _builtins.str = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["source_language_code", b"source_language_code", "target_language_code", b"target_language_code"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___GlossaryPair: _TypeAlias = GlossaryPair  # noqa: Y015
 
 @_typing.final
 class PutGlossaryHeader(_message.Message):
@@ -73,7 +103,7 @@ class PutGlossaryHeader(_message.Message):
     """BCP-47."""
     merge: _builtins.bool
     """Add the terms to those that are there; one with the source of a stored term replaces it. Default: replace all terms
-    of the pair.
+    of each pair.
     """
     expected_version: _builtins.int
     """If above 0, the version that the glossary must have, else ABORTED: nobody changed it since it was read."""
@@ -315,48 +345,6 @@ class DeleteGlossaryResponse(_message.Message):
 Global___DeleteGlossaryResponse: _TypeAlias = DeleteGlossaryResponse  # noqa: Y015
 
 @_typing.final
-class Segment(_message.Message):
-    """A segment of a translation memory."""
-
-    DESCRIPTOR: _descriptor.Descriptor
-
-    SOURCE_FIELD_NUMBER: _builtins.int
-    TARGET_FIELD_NUMBER: _builtins.int
-    BEFORE_FIELD_NUMBER: _builtins.int
-    AFTER_FIELD_NUMBER: _builtins.int
-    ORIGIN_FIELD_NUMBER: _builtins.int
-    CHANGED_FIELD_NUMBER: _builtins.int
-    source: _builtins.str
-    """At most 10,000 characters."""
-    target: _builtins.str
-    """At most 10,000 characters."""
-    before: _builtins.str
-    """The segments before and after it in its document, for context matches; empty if they are not known."""
-    after: _builtins.str
-    """See before."""
-    origin: _builtins.str
-    """Where it is from, such as a file or a person; at most 256 characters."""
-    changed: _builtins.int
-    """Milliseconds since 1970, when it was changed; 0 if it is not known."""
-    def __init__(
-        self,
-        *,
-        source: _builtins.str = ...,
-        target: _builtins.str = ...,
-        before: _builtins.str = ...,
-        after: _builtins.str = ...,
-        origin: _builtins.str = ...,
-        changed: _builtins.int = ...,
-    ) -> None: ...
-    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
-    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before", "changed", b"changed", "origin", b"origin", "source", b"source", "target", b"target"]  # noqa: Y015
-    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
-    def WhichOneof(self, oneof_group: _Never) -> None: ...
-
-Global___Segment: _TypeAlias = Segment  # noqa: Y015
-
-@_typing.final
 class PutMemoryRequest(_message.Message):
     DESCRIPTOR: _descriptor.Descriptor
 
@@ -367,14 +355,14 @@ class PutMemoryRequest(_message.Message):
         """In the first message alone."""
 
     @_builtins.property
-    def segments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Segment]:
+    def segments(self) -> _containers.RepeatedCompositeFieldContainer[_translation_pb2.Segment]:
         """At most a thousand in a message."""
 
     def __init__(
         self,
         *,
         header: Global___PutMemoryHeader | None = ...,
-        segments: _abc.Iterable[Global___Segment] | None = ...,
+        segments: _abc.Iterable[_translation_pb2.Segment] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["header", b"header"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
@@ -557,11 +545,11 @@ class SegmentList(_message.Message):
 
     SEGMENTS_FIELD_NUMBER: _builtins.int
     @_builtins.property
-    def segments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Segment]: ...
+    def segments(self) -> _containers.RepeatedCompositeFieldContainer[_translation_pb2.Segment]: ...
     def __init__(
         self,
         *,
-        segments: _abc.Iterable[Global___Segment] | None = ...,
+        segments: _abc.Iterable[_translation_pb2.Segment] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...

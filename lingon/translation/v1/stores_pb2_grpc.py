@@ -67,9 +67,10 @@ class GlossaryServiceServicer:
     """
 
     def PutGlossary(self, request_iterator, context):
-        """Store terms for one pair of languages of a glossary, which is created if there is none of the name. The first message
-        has the header, all have terms. Terms that contradict each other are INVALID_ARGUMENT, naming both entries by their
-        numbers; equal ones count once. More terms than `max_glossary_entries` are RESOURCE_EXHAUSTED.
+        """Store terms for pairs of languages of a glossary, which is created if there is none of the name: those of all pairs,
+        or nothing. The first message has the header, all have terms. Terms of a pair that contradict each other are
+        INVALID_ARGUMENT, naming both entries by their numbers in the pair; equal ones count once. More terms of a pair than
+        `max_glossary_entries` are RESOURCE_EXHAUSTED.
         """
         context.set_code(grpc.StatusCode.UNIMPLEMENTED)
         context.set_details('Method not implemented!')

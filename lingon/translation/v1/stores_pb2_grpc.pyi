@@ -39,9 +39,10 @@ class GlossaryServiceStub:
     @_typing.overload
     def __new__(cls, channel: _aio.Channel) -> GlossaryServiceAsyncStub: ...
     PutGlossary: _grpc.StreamUnaryMultiCallable[_stores_pb2.PutGlossaryRequest, _stores_pb2.Glossary]
-    """Store terms for one pair of languages of a glossary, which is created if there is none of the name. The first message
-    has the header, all have terms. Terms that contradict each other are INVALID_ARGUMENT, naming both entries by their
-    numbers; equal ones count once. More terms than `max_glossary_entries` are RESOURCE_EXHAUSTED.
+    """Store terms for pairs of languages of a glossary, which is created if there is none of the name: those of all pairs,
+    or nothing. The first message has the header, all have terms. Terms of a pair that contradict each other are
+    INVALID_ARGUMENT, naming both entries by their numbers in the pair; equal ones count once. More terms of a pair than
+    `max_glossary_entries` are RESOURCE_EXHAUSTED.
     """
     GetGlossary: _grpc.UnaryUnaryMultiCallable[_stores_pb2.GetGlossaryRequest, _stores_pb2.Glossary]
     """Return a glossary without its terms."""
@@ -58,9 +59,10 @@ class GlossaryServiceAsyncStub(GlossaryServiceStub):
 
     def __init__(self, channel: _aio.Channel) -> None: ...
     PutGlossary: _aio.StreamUnaryMultiCallable[_stores_pb2.PutGlossaryRequest, _stores_pb2.Glossary]  # type: ignore[assignment]
-    """Store terms for one pair of languages of a glossary, which is created if there is none of the name. The first message
-    has the header, all have terms. Terms that contradict each other are INVALID_ARGUMENT, naming both entries by their
-    numbers; equal ones count once. More terms than `max_glossary_entries` are RESOURCE_EXHAUSTED.
+    """Store terms for pairs of languages of a glossary, which is created if there is none of the name: those of all pairs,
+    or nothing. The first message has the header, all have terms. Terms of a pair that contradict each other are
+    INVALID_ARGUMENT, naming both entries by their numbers in the pair; equal ones count once. More terms of a pair than
+    `max_glossary_entries` are RESOURCE_EXHAUSTED.
     """
     GetGlossary: _aio.UnaryUnaryMultiCallable[_stores_pb2.GetGlossaryRequest, _stores_pb2.Glossary]  # type: ignore[assignment]
     """Return a glossary without its terms."""
@@ -80,9 +82,10 @@ class GlossaryServiceServicer(metaclass=_abc_1.ABCMeta):
         request_iterator: _MaybeAsyncIterator[_stores_pb2.PutGlossaryRequest],
         context: _ServicerContext,
     ) -> _typing.Union[_stores_pb2.Glossary, _abc.Awaitable[_stores_pb2.Glossary]]:
-        """Store terms for one pair of languages of a glossary, which is created if there is none of the name. The first message
-        has the header, all have terms. Terms that contradict each other are INVALID_ARGUMENT, naming both entries by their
-        numbers; equal ones count once. More terms than `max_glossary_entries` are RESOURCE_EXHAUSTED.
+        """Store terms for pairs of languages of a glossary, which is created if there is none of the name: those of all pairs,
+        or nothing. The first message has the header, all have terms. Terms of a pair that contradict each other are
+        INVALID_ARGUMENT, naming both entries by their numbers in the pair; equal ones count once. More terms of a pair than
+        `max_glossary_entries` are RESOURCE_EXHAUSTED.
         """
 
     @_abc_1.abstractmethod

@@ -452,6 +452,10 @@ class _WarningCodeEnumTypeWrapper(_enum_type_wrapper._EnumTypeWrapper[_WarningCo
     """
     WARNING_CODE_SECOND: _WarningCode.ValueType  # 17
     """The translation of a sentence, or of all, is from the second translator; see Sentence.second."""
+    WARNING_CODE_NOT_GUIDED: _WarningCode.ValueType  # 18
+    """A similar sentence of a translation memory is shown, and could not guide the translation as MemoryOptions.use_fuzzy
+    asks, because the text is translated through a pivot language.
+    """
 
 class WarningCode(_WarningCode, metaclass=_WarningCodeEnumTypeWrapper):
     """Kinds of warnings."""
@@ -506,6 +510,10 @@ TextResult.matches.
 """
 WARNING_CODE_SECOND: WarningCode.ValueType  # 17
 """The translation of a sentence, or of all, is from the second translator; see Sentence.second."""
+WARNING_CODE_NOT_GUIDED: WarningCode.ValueType  # 18
+"""A similar sentence of a translation memory is shown, and could not guide the translation as MemoryOptions.use_fuzzy
+asks, because the text is translated through a pivot language.
+"""
 Global___WarningCode: _TypeAlias = WarningCode  # noqa: Y015
 
 class _LivePolicy:
@@ -761,10 +769,10 @@ class TranslateRequest(_message.Message):
     @_builtins.property
     def terms(self) -> _containers.RepeatedCompositeFieldContainer[Global___Term]:
         """Terms of this request, at most 200; see Term. Where one of them and one of a glossary are at the same place of a
-        text, the one of the request is taken. Terms and glossaries are INVALID_ARGUMENT with forced_words, alternatives,
-        prefix_bias, coverage_penalty and texts in pieces. A sentence with a term that is not kept as it is counts twice in
-        the bounds of `texts`, because it may be decoded again. Through a pivot language a term is replaced by its own
-        translation first, and is missed where that is not certain.
+        text, the one of the request is taken. Terms and glossaries are INVALID_ARGUMENT with forced_words and texts in
+        pieces. A sentence with a term that is not kept as it is counts twice in the bounds of `texts`, because it may be
+        decoded again. Each of several alternatives keeps its first word after the prefix, and has the terms after that.
+        Through a pivot language a term is replaced by its own translation first, and is missed where that is not certain.
         """
 
     @_builtins.property
@@ -1077,6 +1085,7 @@ class MemoryOptions(_message.Message):
     MAX_MATCHES_FIELD_NUMBER: _builtins.int
     ALWAYS_TRANSLATE_FIELD_NUMBER: _builtins.int
     USE_FUZZY_FIELD_NUMBER: _builtins.int
+    SEGMENTS_FIELD_NUMBER: _builtins.int
     min_score: _builtins.int
     """Lowest score of a match, 50 to 100; 100 is an exact match. Default 70."""
     max_matches: _builtins.int
@@ -1098,6 +1107,12 @@ class MemoryOptions(_message.Message):
         does not have is NOT_FOUND.
         """
 
+    @_builtins.property
+    def segments(self) -> _containers.RepeatedCompositeFieldContainer[Global___Segment]:
+        """Segments of a memory of the caller itself, at most 1,000: those that the texts may need. They are looked up as those
+        of `memories` are, before them. Of segments with the same source and neighbours the last one counts.
+        """
+
     def __init__(
         self,
         *,
@@ -1106,10 +1121,11 @@ class MemoryOptions(_message.Message):
         max_matches: _builtins.int | None = ...,
         always_translate: _builtins.bool = ...,
         use_fuzzy: _builtins.bool = ...,
+        segments: _abc.Iterable[Global___Segment] | None = ...,
     ) -> None: ...
     _HasFieldArgType: _TypeAlias = _typing.Literal["_max_matches", b"_max_matches", "_min_score", b"_min_score", "max_matches", b"max_matches", "min_score", b"min_score"]  # noqa: Y015
     def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
-    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_matches", b"_max_matches", "_min_score", b"_min_score", "always_translate", b"always_translate", "max_matches", b"max_matches", "memories", b"memories", "min_score", b"min_score", "use_fuzzy", b"use_fuzzy"]  # noqa: Y015
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["_max_matches", b"_max_matches", "_min_score", b"_min_score", "always_translate", b"always_translate", "max_matches", b"max_matches", "memories", b"memories", "min_score", b"min_score", "segments", b"segments", "use_fuzzy", b"use_fuzzy"]  # noqa: Y015
     def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
     _WhichOneofReturnType__max_matches: _TypeAlias = _typing.Literal["max_matches"]  # noqa: Y015
     _WhichOneofArgType__max_matches: _TypeAlias = _typing.Literal["_max_matches", b"_max_matches"]  # noqa: Y015
@@ -1121,6 +1137,48 @@ class MemoryOptions(_message.Message):
     def WhichOneof(self, oneof_group: _WhichOneofArgType__min_score) -> _WhichOneofReturnType__min_score | None: ...
 
 Global___MemoryOptions: _TypeAlias = MemoryOptions  # noqa: Y015
+
+@_typing.final
+class Segment(_message.Message):
+    """A segment of a translation memory."""
+
+    DESCRIPTOR: _descriptor.Descriptor
+
+    SOURCE_FIELD_NUMBER: _builtins.int
+    TARGET_FIELD_NUMBER: _builtins.int
+    BEFORE_FIELD_NUMBER: _builtins.int
+    AFTER_FIELD_NUMBER: _builtins.int
+    ORIGIN_FIELD_NUMBER: _builtins.int
+    CHANGED_FIELD_NUMBER: _builtins.int
+    source: _builtins.str
+    """At most 10,000 characters."""
+    target: _builtins.str
+    """At most 10,000 characters."""
+    before: _builtins.str
+    """The segments before and after it in its document, for context matches; empty if they are not known."""
+    after: _builtins.str
+    """See before."""
+    origin: _builtins.str
+    """Where it is from, such as a file or a person; at most 256 characters."""
+    changed: _builtins.int
+    """Milliseconds since 1970, when it was changed; 0 if it is not known."""
+    def __init__(
+        self,
+        *,
+        source: _builtins.str = ...,
+        target: _builtins.str = ...,
+        before: _builtins.str = ...,
+        after: _builtins.str = ...,
+        origin: _builtins.str = ...,
+        changed: _builtins.int = ...,
+    ) -> None: ...
+    _HasFieldArgType: _TypeAlias = _Never  # noqa: Y015
+    def HasField(self, field_name: _HasFieldArgType) -> _builtins.bool: ...
+    _ClearFieldArgType: _TypeAlias = _typing.Literal["after", b"after", "before", b"before", "changed", b"changed", "origin", b"origin", "source", b"source", "target", b"target"]  # noqa: Y015
+    def ClearField(self, field_name: _ClearFieldArgType) -> None: ...
+    def WhichOneof(self, oneof_group: _Never) -> None: ...
+
+Global___Segment: _TypeAlias = Segment  # noqa: Y015
 
 @_typing.final
 class MemoryMatch(_message.Message):
@@ -1136,7 +1194,7 @@ class MemoryMatch(_message.Message):
     USED_FIELD_NUMBER: _builtins.int
     ORIGIN_FIELD_NUMBER: _builtins.int
     memory: _builtins.str
-    """Name of the memory."""
+    """Name of the memory; empty for a segment of the request."""
     source: _builtins.str
     """The segment of the memory."""
     target: _builtins.str

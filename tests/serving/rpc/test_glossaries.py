@@ -90,6 +90,41 @@ async def test_a_put_replaces_the_terms_of_its_pair_alone(server: RunningServer)
     assert [term.target for term in await read(stub, target="fr")] == ["maison"]
 
 
+def of_pair(source: str, target: str, *terms: Term) -> pb.PutGlossaryRequest:
+    pair = pb.GlossaryPair(source_language_code=source, target_language_code=target)
+    return pb.PutGlossaryRequest(pair=pair, terms=terms)
+
+
+async def test_a_put_of_several_pairs_changes_each_of_them_and_no_other_one(server: RunningServer):
+    stub = stub_of(server)
+    for target in ("de", "nl"):
+        await put(stub, [Term(source="tree", target="x")], target_language_code=target)
+    french, more = of_pair("en", "fr", Term(source="sea", target="mer")), pb.PutGlossaryRequest(terms=[HOUSE])
+    stored = await stub.PutGlossary(iter([*messages([SEA]), french, more, of_pair("de", "en")]))
+    pairs = [(each.source_language_code, each.target_language_code, each.terms) for each in stored.dictionaries]
+    assert pairs == [("de", "en", 0), ("en", "de", 1), ("en", "fr", 2), ("en", "nl", 1)]
+    assert [await read(stub), await read(stub, target="fr")] == [[SEA], [*french.terms, HOUSE]]
+    await stub.PutGlossary(iter([*messages([HOUSE], merge=True), of_pair("en", "fr", SEA)]))
+    assert [await read(stub), await read(stub, target="fr")] == [[SEA, HOUSE], [SEA, HOUSE]]
+
+
+@pytest.mark.parametrize(
+    ("part", "message"),
+    [
+        (of_pair("en", "fr", SEA, HOUSE, Term(source="Sea", target="x")), "from en to fr: entries 1 and 3: contradict"),
+        (of_pair("EN", "de", HOUSE), "terms from en to de came before; a pair may come once"),
+        (of_pair("en", "", HOUSE), "pair.target_language_code"),
+    ],
+)
+async def test_nothing_of_a_put_stays_if_one_of_its_pairs_is_refused(server: RunningServer, part: Any, message: str):
+    stub = stub_of(server)
+    stored = await put(stub, [HOUSE])
+    status, _ = await failure(stub.PutGlossary(iter([*messages([SEA]), of_pair("de", "en", SEA), part])))
+    assert (status.code, message in status.message) == (code_pb2.INVALID_ARGUMENT, True), status.message
+    assert await stub.GetGlossary(pb.GetGlossaryRequest(name="legal")) == stored
+    assert await read(stub) == [HOUSE]
+
+
 async def test_a_merge_adds_terms_and_replaces_those_with_the_same_source(server: RunningServer):
     stub = stub_of(server)
     await put(stub, [HOUSE, SEA])

@@ -12,12 +12,12 @@ from google.rpc import code_pb2
 from lingon.serving.auth.api_keys import new_key
 from lingon.translation.v1 import stores_pb2 as pb
 from lingon.translation.v1 import stores_pb2_grpc as pb_grpc
-from lingon.translation.v1.translation_pb2 import MemoryMatch, Span
+from lingon.translation.v1.translation_pb2 import MemoryMatch, Segment, Span
 from tests.support.credentials import bearer, write_key_file
 from tests.support.echo_engine import RunningServer, details, failure, running
 
-OPEN = pb.Segment(source="Open the file.", target="Öffnen Sie die Datei.", origin="site.tmx", changed=7)
-CLOSE = pb.Segment(source="Close the window.", target="Schließen Sie das Fenster.", before="Open the file.")
+OPEN = Segment(source="Open the file.", target="Öffnen Sie die Datei.", origin="site.tmx", changed=7)
+CLOSE = Segment(source="Close the window.", target="Schließen Sie das Fenster.", before="Open the file.")
 FIELDS: dict[str, Any] = {"name": "site", "source_language_code": "en", "target_language_code": "de"}
 
 
@@ -25,20 +25,20 @@ def stub_of(server: RunningServer) -> Any:
     return pb_grpc.MemoryServiceStub(server.channel)
 
 
-def messages(*parts: Sequence[pb.Segment], **fields: Any) -> Iterable[pb.PutMemoryRequest]:
+def messages(*parts: Sequence[Segment], **fields: Any) -> Iterable[pb.PutMemoryRequest]:
     """The requests of a PutMemory; parts: the segments of each."""
     yield pb.PutMemoryRequest(header=pb.PutMemoryHeader(**{**FIELDS, **fields}), segments=parts[0] if parts else ())
     for part in parts[1:]:
         yield pb.PutMemoryRequest(segments=part)
 
 
-async def put(stub: Any, *parts: Sequence[pb.Segment], key: str = "", **fields: Any) -> pb.Memory:
+async def put(stub: Any, *parts: Sequence[Segment], key: str = "", **fields: Any) -> pb.Memory:
     metadata = bearer(key) if key else ()
     found: pb.Memory = await stub.PutMemory(messages(*parts, **fields), metadata=metadata)
     return found
 
 
-async def read(stub: Any) -> list[pb.Segment]:
+async def read(stub: Any) -> list[Segment]:
     return [each async for part in stub.ReadMemory(pb.ReadMemoryRequest(name="site")) for each in part.segments]
 
 
@@ -63,7 +63,7 @@ async def test_segments_are_read_as_they_were_stored_in_their_order(server: Runn
 
 
 async def test_segments_are_sent_in_messages_of_a_thousand_at_most(server: RunningServer):
-    stub, many = stub_of(server), [pb.Segment(source=f"Text {number}", target="x") for number in range(2500)]
+    stub, many = stub_of(server), [Segment(source=f"Text {number}", target="x") for number in range(2500)]
     await put(stub, many[:1000], many[1000:2000], many[2000:])
     parts = [list(part.segments) async for part in stub.ReadMemory(pb.ReadMemoryRequest(name="site"))]
     assert [len(part) for part in parts] == [1000, 1000, 500]
@@ -75,8 +75,8 @@ async def test_a_put_adds_segments_and_one_with_the_same_source_and_neighbours_r
 ):
     stub = stub_of(server)
     await put(stub, [OPEN, CLOSE], label="Site")
-    newer = pb.Segment(source=OPEN.source, target="Datei öffnen.")
-    other = pb.Segment(source=CLOSE.source, target="Fenster schließen.")
+    newer = Segment(source=OPEN.source, target="Datei öffnen.")
+    other = Segment(source=CLOSE.source, target="Fenster schließen.")
     changed = await put(stub, [newer, other])
     assert (changed.segments, changed.label) == (3, "Site")
     assert sorted(each.target for each in await read(stub)) == sorted([CLOSE.target, newer.target, other.target])
@@ -139,8 +139,8 @@ async def test_a_look_up_out_of_bounds_is_refused(server: RunningServer, fields:
 @pytest.mark.parametrize(
     ("parts", "fields", "field", "message"),
     [
-        ([[OPEN], [pb.Segment(source=" ", target="x")]], {}, "segments[1]", "source is empty"),
-        ([[OPEN, pb.Segment(source="a" * 10_001, target="x")]], {}, "segments[1]", "at most 10,000"),
+        ([[OPEN], [Segment(source=" ", target="x")]], {}, "segments[1]", "source is empty"),
+        ([[OPEN, Segment(source="a" * 10_001, target="x")]], {}, "segments[1]", "at most 10,000"),
         ([[OPEN] * 1001], {}, "segments", "at most 1000 segments, got 1001"),
         ([[OPEN]], {"name": "?"}, "header.name", "1 to 64"),
         ([[OPEN]], {"label": "x" * 1025}, "header.label", "at most 1,024"),
@@ -210,7 +210,7 @@ async def test_a_key_sees_its_own_memories_alone_within_its_quotas(tmp_path: Pat
         assert status.code == code_pb2.NOT_FOUND
         status, _ = await failure(put(stub, [OPEN], key=one, name="more"))
         assert (status.code, "you have 1 memories" in status.message) == (code_pb2.RESOURCE_EXHAUSTED, True)
-        large = [pb.Segment(source=f"{number} {'long ' * 50}", target="x" * 200) for number in range(700)]
+        large = [Segment(source=f"{number} {'long ' * 50}", target="x" * 200) for number in range(700)]
         status, _ = await failure(put(stub, large, key=one))
         assert (status.code, "keeps 3,300,000" in status.message) == (code_pb2.RESOURCE_EXHAUSTED, True)
         assert len(folders_of_segments(tmp_path)) == 1

@@ -11,6 +11,7 @@ from lingon.serving.stores.glossaries import GlossaryStore
 from lingon.serving.stores.memories import MemoryStore
 from lingon.translation.v1 import stores_pb2 as pb
 from lingon.translation.v1 import stores_pb2_grpc as pb_grpc
+from lingon.translation.v1.translation_pb2 import Segment
 from tests.support.echo_engine import RunningServer, running
 from tests.support.stores import put_glossary, put_memory
 from tests.support.timing import eventually
@@ -72,9 +73,7 @@ async def test_a_server_shows_what_is_stored_and_counts_look_ups_by_the_best_mat
         assert looked_up(server) == [0, 1, 1, 1]
         await server.call(text)
         stub = pb_grpc.MemoryServiceStub(server.channel)
-        segment = pb.Segment(
-            source="Tom has 5 cars.", target="x", before="Where is the station?", after="It is raining."
-        )
+        segment = Segment(source="Tom has 5 cars.", target="x", before="Where is the station?", after="It is raining.")
         header = pb.PutMemoryHeader(name="site", source_language_code="en", target_language_code="de")
         await stub.PutMemory(iter([pb.PutMemoryRequest(header=header, segments=[segment])]))
         await server.call(text.replace("7", "5"), memory={"memories": ["site"]})

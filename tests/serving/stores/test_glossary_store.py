@@ -7,7 +7,7 @@ import errno
 import fcntl
 import gc
 import os
-from collections.abc import AsyncIterator, Callable, Iterator, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator
 from pathlib import Path
 
 import pytest
@@ -174,11 +174,11 @@ async def test_a_change_that_waits_too_long_for_another_process_is_refused(open_
 async def test_an_owner_sends_only_so_many_changes_at_once(open_store):
     store, begun, rest = open_store(), 0, asyncio.Event()
 
-    async def waiting() -> AsyncIterator[Sequence[Term]]:
+    async def waiting() -> AsyncIterator[pb.PutGlossaryRequest]:
         nonlocal begun
         begun += 1
         await rest.wait()
-        yield [Term(source="house", target="Haus")]
+        yield pb.PutGlossaryRequest(terms=[Term(source="house", target="Haus")])
 
     def start(caller: str) -> asyncio.Task[pb.Glossary]:
         header = pb.PutGlossaryHeader(name="legal", source_language_code="en", target_language_code="de")
@@ -208,11 +208,14 @@ def files(folder: Path) -> dict[str, bytes]:
     return {str(path.relative_to(folder)): path.read_bytes() for path in folder.rglob("*") if path.is_file()}
 
 
-async def test_a_kill_at_any_system_call_loses_nothing_acknowledged_and_leaves_nothing_half_written(tmp_path):
-    outcomes = await asyncio.to_thread(outcomes_of_kills, "glossary", tmp_path, 60)
+@pytest.mark.parametrize(("kind", "terms"), [("glossary", ITEMS), ("sets", 6 * ITEMS)])
+async def test_a_kill_at_any_system_call_loses_nothing_acknowledged_and_leaves_nothing_half_written(
+    tmp_path, kind, terms
+):
+    outcomes = await asyncio.to_thread(outcomes_of_kills, kind, tmp_path, 60)
     ends = set[int]()
     for each in outcomes:
-        assert len(each["found"]) == ITEMS
+        assert len(each["found"]) == terms
         (number,) = set(each["found"])
         ends.add(number - each["before"])
         assert len(each["files"]) == 1, each["files"]

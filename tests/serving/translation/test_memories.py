@@ -111,6 +111,52 @@ async def test_a_whole_text_is_looked_up_before_its_sentences(tmp_path):
         assert apart.hypotheses[0].text == "Tom. Where is the station? It rains."
 
 
+@pytest.mark.parametrize("options", [{}, {"use_fuzzy": True}, {"always_translate": True, "max_matches": 3}])
+async def test_segments_of_a_request_have_the_effect_of_a_stored_memory(tmp_path, options):
+    stored = [
+        Segment(STATION, "Wo ist er?", TOM, "It rains."),
+        Segment(STATION, "Wo ist der Bahnhof?"),
+        Segment(STATION, "Bahnhof?", changed=7),
+        Segment("Tom lived in Boston in 1998.", "Tom lebte 1998 in Boston."),
+        Segment(BOTH, "Beides."),
+    ]
+    texts = (f"{STATION} It rains.", f"{TOM} {STATION} It rains.", BOTH, "Tom lived in Boston in 2005.", "It rains.")
+    given = {"memories": [], "segments": [each.message() for each in stored]}
+    async with serving(tmp_path, *stored) as served:
+        expected = await served.translate(*texts, memory=options, text={"return_sentences": True})
+        found = await served.translate(*texts, memory={**options, **given}, text={"return_sentences": True})
+        assert sum(bool(each.matches) for each in expected) == 4
+        for result in expected:
+            for match in result.matches:
+                match.memory = ""
+        assert found == expected
+
+
+async def test_a_segment_of_a_request_comes_before_those_of_its_memories(tmp_path):
+    given = {"segments": [Segment(TOM, "Tom.").message()], "max_matches": 2}
+    async with serving(tmp_path, Segment(TOM, "Tom wohnt in Boston.")) as served:
+        (result,) = await served.translate(TOM, memory=given)
+    assert [(each.memory, each.target, each.used) for each in result.matches] == [
+        ("", "Tom.", True),
+        ("m", "Tom wohnt in Boston.", False),
+    ]
+
+
+@pytest.mark.parametrize(
+    ("segments", "field", "message"),
+    [
+        ([Segment(TOM, " ")], "memory.segments[0]", "memory.segments: segment 1: the target is empty"),
+        ([Segment(TOM, "x"), Segment("a" * 10_001, "x")], "memory.segments[1]", "10,001 characters; at most 10,000"),
+        ([Segment(TOM, "x")] * 1001, "memory.segments", "memory.segments must be at most 1,000, got 1,001"),
+    ],
+)
+async def test_segments_of_a_request_that_are_out_of_bounds_are_refused(tmp_path, segments, field, message):
+    async with serving(tmp_path) as served:
+        with pytest.raises(InvalidRequest, match=message) as raised:
+            await served.translate(TOM, memory={"segments": [each.message() for each in segments]})
+    assert raised.value.field == field
+
+
 async def test_another_case_or_a_fuzzy_match_is_shown_and_not_taken(tmp_path):
     async with serving(tmp_path, Segment(TOM, "Tom wohnt in Boston.")) as served:
         for text, score in (("tom lives in boston.", 100), ("Tom lived in Boston.", 95)):

@@ -16,7 +16,6 @@ from lingon.serving.engine.engine import Engine
 from lingon.serving.engine.limits import EngineLimits
 from lingon.serving.in_process import LocalTranslator
 from lingon.serving.translation.cache import TranslationCache
-from lingon.serving.translation.pivot import Hop, PivotTranslator
 from lingon.serving.translation.terms import NOTHING_STORED, CallerStores
 from lingon.serving.translation.translator import Translator
 from lingon.terms.matcher import Matcher
@@ -146,9 +145,6 @@ async def test_a_translation_that_has_its_terms_changes_in_nothing_else(tmp_path
     ("fields", "message"),
     [
         ({"options": pb.DecodingOptions(forced_words=["Tom"])}, "terms cannot be used with options.forced_words"),
-        ({"options": pb.DecodingOptions(alternatives=2)}, "terms cannot be used with options.alternatives"),
-        ({"options": pb.DecodingOptions(prefix_bias=0.5)}, "terms cannot be used with options.prefix_bias"),
-        ({"options": pb.DecodingOptions(coverage_penalty=1)}, "terms cannot be used with options.coverage_penalty"),
         ({"text": pb.TextOptions(format=pb.TEXT_FORMAT_PIECES)}, "terms cannot be used with a text.format of pieces"),
         ({"terms": [BAHNHOF] * 201}, "terms must be at most 200, got 201"),
         ({"glossaries": ["a"] * 6}, "glossaries must be at most 5 names, got 6"),
@@ -167,18 +163,10 @@ async def test_contradictory_terms_are_refused_with_both(tmp_path: Path):
         assert caught.value.field == "terms[1]"
 
 
-async def test_a_pair_through_a_pivot_has_no_memories(tmp_path: Path):
-    async with translating(tmp_path) as translator:
-        hop = Hop(translator, lambda found: None)
-        pivot = PivotTranslator(hop, hop)
-        with pytest.raises(Unsupported, match="memory needs a model that translates en to de"):
-            await pivot.translate(pb.TranslateRequest(texts=["Tom"], memory={"memories": ["m"]}))
-
-
 async def test_a_stream_refuses_terms_before_its_first_message():
     async with running() as server:
         with pytest.raises(grpc.aio.AioRpcError) as caught:
-            await server.stream("Tom", terms=[BAHNHOF], options=pb.DecodingOptions(alternatives=2))
+            await server.stream("Tom", terms=[BAHNHOF], options=pb.DecodingOptions(forced_words=["Tom"]))
         assert caught.value.code() is grpc.StatusCode.INVALID_ARGUMENT
 
 
@@ -406,3 +394,107 @@ def test_a_forbidden_word_is_not_in_the_translation(en_de: LocalTranslator):
 def test_characters_that_the_model_cannot_write_are_in_a_target(en_de: LocalTranslator):
     found = one(en_de, "The house is very big.", terms=[pb.Term(source="house", target="家屋")])
     assert found.hypotheses[0].text == "Das 家屋 ist sehr groß."
+
+
+HOUSE, SENTENCES = (
+    EN_DE[0],
+    [
+        "The house is very big.",
+        "My dog likes the old house.",
+        "The boy sold his car and his house.",
+        "We saw a dog in front of the house yesterday.",
+        "The car of the boy is red.",
+        "It is raining.",
+    ],
+)
+CHOICES: list[dict[str, Any]] = [
+    {"coverage_penalty": 0.4},
+    {"coverage_penalty": 0.4, "num_hypotheses": 3},
+    {"coverage_penalty": 2.0, "beam_size": 2},
+    {"coverage_penalty": 0.4, "beam_size": 1},
+    {"prefix_bias": 0.6},
+    {"prefix_bias": 0.3, "beam_size": 1},
+    {"alternatives": 4},
+    {"alternatives": 3, "beam_size": 1},
+]
+
+
+def chosen(translator: LocalTranslator, text: str, options: dict[str, Any], terms: Sequence[pb.Term]) -> pb.TextResult:
+    prefixes = ["Unser"] if "prefix_bias" in options else []
+    wanted = {"beam_size": 4, **options, "return_tokens": True}
+    return one(translator, text, options=wanted, terms=terms, target_prefixes=prefixes)
+
+
+def first_word(hypothesis: pb.Hypothesis) -> str:
+    return hypothesis.text.split()[0].rstrip(",.")
+
+
+@pytest.mark.parametrize("options", CHOICES, ids=str)
+def test_terms_come_into_what_other_options_of_the_search_choose(en_de: LocalTranslator, options: dict[str, Any]):
+    for text in SENTENCES:
+        free, found = chosen(en_de, text, options, []), chosen(en_de, text, options, EN_DE)
+        targets = [each.target for each in found.terms]
+        assert len(targets) == sum(text.lower().count(term.source) for term in EN_DE)
+        assert [each.means for each in found.terms if each.means == MISSED] == [], found
+        assert all(target in found.hypotheses[0].text for target in targets)
+        if not targets:
+            assert found == free
+
+
+@pytest.mark.parametrize("options", CHOICES, ids=str)
+def test_a_choice_that_has_its_terms_is_as_without_them(en_de: LocalTranslator, options: dict[str, Any]):
+    for text in SENTENCES:
+        free = chosen(en_de, text, options, [])
+        word = "Haus" if "Haus" in free.hypotheses[0].text else first_word(free.hypotheses[0])
+        found = chosen(en_de, text, options, [pb.Term(source=text.split()[-1].strip("."), target=word)])
+        assert [each.means for each in found.terms] == [FREE]
+        assert found.hypotheses[0] == free.hypotheses[0]
+        if not options.get("alternatives"):  # each of which has the term by itself
+            assert found.hypotheses == free.hypotheses
+
+
+@pytest.mark.parametrize("options", [each for each in CHOICES if "alternatives" in each], ids=str)
+def test_an_alternative_keeps_its_first_word_and_has_the_terms_of_the_rest(
+    en_de: LocalTranslator, options: dict[str, Any]
+):
+    held = 0
+    for text in SENTENCES:
+        free, found = (chosen(en_de, text, options, terms).hypotheses for terms in ([], EN_DE))
+        assert list(map(first_word, found)) == list(map(first_word, free))
+        wanted = [term.target for term in EN_DE if term.source in text.lower()]
+        for each, without in zip(found, free, strict=True):
+            if all(target in without.text for target in wanted):
+                assert each == without
+            held += all(target in each.text for target in wanted)
+    assert held >= 0.9 * options["alternatives"] * len(SENTENCES)
+
+
+@pytest.mark.parametrize("options", CHOICES, ids=str)
+def test_texts_with_terms_and_choices_translate_together_as_alone(en_de: LocalTranslator, options: dict[str, Any]):
+    prefixes = ["Unser"] * len(SENTENCES) if "prefix_bias" in options else []
+    asked = {"options": {"beam_size": 4, **options}, "terms": EN_DE, "target_prefixes": prefixes}
+    together = en_de.translate(pb.TranslateRequest(texts=SENTENCES, **asked)).results
+    asked["target_prefixes"] = prefixes[:1]
+    assert list(together) == [one(en_de, text, **asked) for text in SENTENCES]
+
+
+LONGER = [
+    "The boy who lives next to us wants to sell his old car before he buys a new one.",
+    "I would like to have a cup of coffee and a piece of the cake that you made.",
+    "She told me yesterday that her brother had lost all of his money in the city.",
+    "If it does not rain tomorrow, we will go to the lake and swim until it gets dark.",
+    "He asked whether anybody had seen the dog that ran out of the house last night.",
+]
+
+
+def test_the_hypothesis_that_coverage_ranks_first_is_the_one_that_is_looked_at(en_de: LocalTranslator):
+    looked_at, covering = 0, {"coverage_penalty": 10.0, "num_hypotheses": 2}
+    for text in LONGER:
+        plain, free = (chosen(en_de, text, options, []) for options in ({}, covering))
+        words = set(free.hypotheses[0].text.strip(".").split()) - set(plain.hypotheses[0].text.strip(".").split())
+        for word in sorted(words):
+            term = pb.Term(source=text.split()[1], target=word.strip(","), case=pb.TERM_CASE_EXACT)
+            found = chosen(en_de, text, covering, [term])
+            assert found.hypotheses == free.hypotheses
+            looked_at += 1
+    assert looked_at > 3
