@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
+from contextlib import AbstractContextManager
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated
@@ -184,10 +185,8 @@ def import_model(
     from lingon.fetching.sources import resolve
 
     with download_tools() as tools:
-        found = resolve(source)
-        with found.fetched(tools) as fetched:
-            outputs = Outputs(folder, checkpoint, report)
-            _import(fetched, outputs, languages, gates, reading, shortlist, trim or [])
+        outputs = Outputs(folder, checkpoint, report)
+        _import(resolve(source).fetched(tools), outputs, languages, gates, reading, shortlist, trim or [])
 
 
 @dataclass(frozen=True, slots=True)
@@ -200,7 +199,7 @@ class Outputs:
 
 
 def import_fetched(
-    fetched: Fetched,
+    fetching: AbstractContextManager[Fetched],
     folder: Path,
     *,
     languages: str | None = None,
@@ -209,18 +208,20 @@ def import_fetched(
     precision: str | None = None,
     least_log_prob: float = LEAST_LOG_PROB,
 ) -> None:
-    """Turn fetched files into a bundle below folder (models/NAME), as `lingon models get` does.
+    """Turn the files of a model into a bundle below folder (models/NAME), as `lingon models get` does.
+
+    fetching: fetches the files when it is entered, after all that can be checked without them
 
     The options are those of `lingon import`. Raises LingonError.
     """
     gates = ImportGateOptions(gate_source=gate_source, gate_reference=gate_reference, precision=precision)
     _check_arguments(folder, None, gates, [], OWN_SHORTLIST, report=False)
     reading = ModelReadingOptions(least_log_prob=least_log_prob)
-    _import(fetched, Outputs(folder), languages, gates, reading, OWN_SHORTLIST, [])
+    _import(fetching, Outputs(folder), languages, gates, reading, OWN_SHORTLIST, [])
 
 
 def _import(
-    fetched: Fetched,
+    fetching: AbstractContextManager[Fetched],
     outputs: Outputs,
     languages: str | None,
     gates: ImportGateOptions,
@@ -228,7 +229,7 @@ def _import(
     shortlist: str,
     trim: list[Path],
 ) -> None:
-    """Read, check and write a model."""
+    """Fetch, read, check and write a model. A package that is missing is an error before the download."""
     from lingon.export.cli import print_report
     from lingon.importers import pipeline
     from lingon.importers.archive import folder_of
@@ -240,26 +241,29 @@ def _import(
         typer.echo(line, err=True)
 
     folder, checkpoint, own_text = outputs.folder, outputs.checkpoint, gates.gate_source is not None
-    settings = _settings(
-        languages, reading, shortlist, fetched.published, every_language=outputs.report and not own_text
-    )
-    with folder_of(fetched.path) as files:
-        imported = pipeline.read_source(files, settings, log)
-        check_samples(imported.checkpoint, imported.source, files, log)
-        texts = _texts(imported, gates, shortlist, log, made=folder is not None)
-        if texts.held_out:
-            sources = [normalise(pair.source) for pair in texts.held_out]
-            pipeline.check_imported(imported, files, sources, settings, log)
-    if trim:
-        imported = pipeline.trim_imported(imported, trim, log)
-        texts = _texts(imported, gates, shortlist, lambda line: None, made=folder is not None)  # more tokens in some
-    loaded = imported.checkpoint
-    if checkpoint is not None:
-        save_checkpoint(checkpoint, loaded.config, loaded.tokenizer, loaded.model, loaded.progress)
-        typer.echo(f"written: {checkpoint}")
-    if folder is not None:
-        export = _export_settings(imported, gates, shortlist)
-        print_report(pipeline.export_imported(imported, folder, texts, export, log))
+    with fetching as fetched:
+        settings = _settings(
+            languages, reading, shortlist, fetched.published, every_language=outputs.report and not own_text
+        )
+        with folder_of(fetched.path) as files:
+            imported = pipeline.read_source(files, settings, log)
+            check_samples(imported.checkpoint, imported.source, files, log)
+            texts = _texts(imported, gates, shortlist, log, made=folder is not None)
+            if texts.held_out:
+                sources = [normalise(pair.source) for pair in texts.held_out]
+                pipeline.check_imported(imported, files, sources, settings, log)
+        if trim:
+            imported = pipeline.trim_imported(imported, trim, log)
+            texts = _texts(
+                imported, gates, shortlist, lambda line: None, made=folder is not None
+            )  # more tokens in some
+        loaded = imported.checkpoint
+        if checkpoint is not None:
+            save_checkpoint(checkpoint, loaded.config, loaded.tokenizer, loaded.model, loaded.progress)
+            typer.echo(f"written: {checkpoint}")
+        if folder is not None:
+            export = _export_settings(imported, gates, shortlist)
+            print_report(pipeline.export_imported(imported, folder, texts, export, log))
 
 
 def _settings(

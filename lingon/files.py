@@ -185,7 +185,7 @@ def remove_partial_files(folder: Path, name: str | None = None) -> None:
 def _temporary_path(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
     """Give a new hidden file or folder next to path, made by `make`. Removed at the end unless it was renamed."""
     remove_partial_files(path.parent, path.name)
-    with ExitStack() as stack:
+    with naming(path), ExitStack() as stack:
         while True:
             part = path.with_name(f".{path.name}.part-{secrets.token_hex(8)}")
             make(part)
@@ -195,18 +195,21 @@ def _temporary_path(path: Path, make: Callable[[Path], None]) -> Iterator[Path]:
                     break
             # Another process has removed it before it was locked: try again.
         stack.callback(_remove, part)
-        with naming(path):
-            yield part
+        yield part
 
 
 @contextmanager
 def naming(path: Path) -> Iterator[None]:
-    """Give an OSError the name of the file that is written in the block. That of a full disk has none."""
+    """Give an OSError of the block the name of the file that is written, for its temporary one, which no user knows.
+
+    That of a full disk has no name.
+    """
     try:
         yield
     except OSError as error:
-        if error.errno is not None and error.filename is None:
-            error.filename = str(path)
+        is_part = isinstance(error.filename, str) and IS_PART.fullmatch(Path(error.filename).name)
+        if error.errno is not None and (error.filename is None or is_part):
+            error.filename, error.filename2 = str(path), None
         raise
 
 

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import threading
 from collections.abc import Iterator
-from contextlib import contextmanager, suppress
+from contextlib import AbstractContextManager, contextmanager, suppress
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Annotated, Any
@@ -17,6 +17,7 @@ import typer
 from lingon.cli.backend import Credentials
 from lingon.cli.options import OptionGroup, with_option_groups
 from lingon.cli.output import is_terminal
+from lingon.cli.stores import counted
 from lingon.errors import LingonError
 
 if TYPE_CHECKING:
@@ -182,19 +183,19 @@ def get(
             "precision": precision,
             "least_log_prob": least_log_prob,
         }
-        with source.fetched(tools) as fetched:
-            _importer(fetched, folder, {each: value for each, value in chosen.items() if value is not None})
+        given = {each: value for each, value in chosen.items() if value is not None}
+        _importer(source.fetched(tools), folder, given)
 
 
-def _importer(fetched: Fetched, folder: Path, options: dict[str, Any]) -> None:
-    """Import the files of another toolkit. What does it is above this package: an entry point names it."""
+def _importer(fetching: AbstractContextManager[Fetched], folder: Path, options: dict[str, Any]) -> None:
+    """Fetch and import a model of another toolkit. What does it is above this package: an entry point names it."""
     from lingon.extras import find_entry_points, name_missing_extra
 
     entry = find_entry_points("lingon.importers").get("toolkit")
     if entry is None:
         raise LingonError("this installation has no importer of models (entry point lingon.importers: toolkit)")
     with name_missing_extra("lingon models get of a model that is no finished bundle", entry.extras):
-        entry.load()(fetched, folder, **options)
+        entry.load()(fetching, folder, **options)
 
 
 def available(
@@ -218,14 +219,28 @@ def available(
 
     from lingon.fetching.catalogue import by_pair, chosen
 
-    for offer in by_pair(chosen(origin).models):
-        if name is None or name.lower() in (offer.pair.lower(), offer.name.lower(), *offer.pair.lower().split("-")):
-            typer.echo(json.dumps(asdict(offer), ensure_ascii=False) if as_json else _offer_line(offer))
+    catalogue = chosen(origin)
+    wanted = None if name is None else name.lower()
+    found = [
+        offer
+        for offer in by_pair(catalogue.models)
+        if wanted in (None, offer.pair.lower(), offer.name.lower(), *offer.pair.lower().split("-"))
+    ]
+    if name is not None and not found:
+        raise catalogue.missing(name)
+    for offer in found:
+        typer.echo(json.dumps(asdict(offer), ensure_ascii=False) if as_json else _offer_line(offer))
 
 
 def _offer_line(offer: Offer) -> str:
     scores = [f"{name} {value:g}" for name, value in offer.scores.items()]
-    parts = [offer.pair, *filter(None, [offer.shape]), f"{offer.bytes / 1e6:.1f} MB", *scores, offer.licence or "?"]
+    parts = [
+        offer.pair,
+        *filter(None, [offer.shape]),
+        f"{offer.bytes / 1e6:.1f} MB",
+        *scores,
+        offer.licence or "no licence stated",
+    ]
     return f"{offer.name}: {', '.join(parts)}"
 
 
@@ -245,7 +260,8 @@ def mirror(
 
     with download_tools() as tools:
         found = make_mirror(folder, names or [], tools)
-    typer.echo(f"written: {folder}, {len(found.models)} models; use it with LINGON_MIRROR={folder}, or serve it")
+    number = counted(len(found.models), "model")
+    typer.echo(f"written: {folder}, {number}; use it with LINGON_MIRROR={folder}, or serve it")
 
 
 @contextmanager

@@ -275,8 +275,8 @@ class MemoryFiles(OptionGroup):
 
     def __post_init__(self) -> None:
         if self.write_memory is not None:
+            from lingon.cli.output import check_output
             from lingon.memories.files import WRITTEN, suffix_of  # takes a while
 
             suffix_of(self.write_memory.name, WRITTEN)
-            if self.write_memory.is_dir():
-                raise SettingsError(f"--write-memory {self.write_memory}: is a folder")
+            check_output(self.write_memory, option="--write-memory")

@@ -112,22 +112,22 @@ def part_of(path: Path) -> Path:
     return real.with_name(f"{real.name}.part")
 
 
-def check_output(path: Path, *inputs: Path | None) -> None:
-    """Raise SettingsError if a file cannot be written or is one of the inputs."""
+def check_output(path: Path, *inputs: Path | None, option: str = "--output") -> None:
+    """Raise SettingsError if the file of an option cannot be written or is one of the inputs."""
     if is_link_loop(path):
-        raise SettingsError(f"--output {path}: {os.strerror(errno.ELOOP)}")
+        raise SettingsError(f"{option} {path}: {os.strerror(errno.ELOOP)}")
     for each in inputs:
         if each is not None and any(_same(each, mine) for mine in (path, part_of(path))):
-            raise SettingsError(f"--output {path}: is the input; choose another file")
+            raise SettingsError(f"{option} {path}: is the input; choose another file")
     if path.exists() and not os.access(path, os.W_OK):
-        raise SettingsError(f"--output {path}: {os.strerror(errno.EACCES)}")
+        raise SettingsError(f"{option} {path}: {os.strerror(errno.EACCES)}")
     if path.is_dir():
-        raise SettingsError(f"--output {path}: {os.strerror(errno.EISDIR)}")
+        raise SettingsError(f"{option} {path}: {os.strerror(errno.EISDIR)}")
     folder = path.resolve().parent
     if not folder.is_dir():
-        raise SettingsError(f"--output {path}: {os.strerror(errno.ENOENT)}")
+        raise SettingsError(f"{option} {path}: {os.strerror(errno.ENOENT)}")
     if _is_plain(path) and not os.access(folder, os.W_OK | os.X_OK):
-        raise SettingsError(f"--output {path}: no permission to write to its folder")
+        raise SettingsError(f"{option} {path}: no permission to write to its folder")
 
 
 @contextmanager
@@ -303,10 +303,10 @@ def reworded(message: str, *, translating: bool) -> str:
         "send it as metadata, authorization: Bearer KEY", "give --api-key-file or set LINGON_API_KEY"
     )
     message = re.sub(r"\bLIVE_POLICY_(\w+)", lambda found: found[1].lower(), message)
-    message = re.sub(r"\bstart\.(\w+)", lambda found: f"--{found[1].replace('_', '-')}", message)
+    message = re.sub(r"\b(?:start\.|header\.)?(source|target)_language_code\b", r"--\1-language", message)
+    message = re.sub(r"\b(?:start|header)\.(\w+)", lambda found: f"--{found[1].replace('_', '-')}", message)
     message = re.sub(r"\btarget_prefixes\[\d+\]", "--target-prefix", message)
     message = re.sub(r"\boptions\.(?:sampling\.)?(\w+)", lambda found: f"--{found[1].replace('_', '-')}", message)
-    message = re.sub(r"\b(source|target)_language_code\b", r"--\1-language", message)
     message = message.removesuffix("; see ListModels")  # the message has the languages itself
     message = re.sub(r"\battention\.(layer|head)s\b", r"--\1", message)
     return re.sub(r"^(texts|pairs)\[\d+\][. ]", "", message)

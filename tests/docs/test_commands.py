@@ -9,7 +9,7 @@ import pytest
 from tests.support.pages import DOCS, PAGES, CodeBlock, blocks, runs, tokens, where
 from tests.support.repository import ROOT
 
-LANGUAGES = {"bash", "python", "text", "toml", "json", "yaml", "{eval-rst}", "{toctree}"}
+LANGUAGES = {"bash", "console", "python", "text", "toml", "json", "yaml", "{eval-rst}", "{toctree}"}
 REASONS = {
     "needs Docker",
     "needs Kubernetes",

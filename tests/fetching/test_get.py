@@ -233,6 +233,26 @@ def test_a_finished_bundle_needs_no_package_beside_those_of_the_base_install(pla
     open_bundle(tmp_path / "models" / name).verify()
 
 
+@pytest.mark.parametrize("command", [["models", "get", "en-de"], ["import", "en-de", "models/en-de"]], ids=str)
+def test_a_package_that_is_missing_is_named_before_the_download(
+    server: FileServer, tmp_path: Path, command: list[str]
+) -> None:
+    program = f"import sys; sys.modules['torch'] = None; from lingon.cli.main import main; sys.exit(main({command!r}))"
+    environment = {**os.environ, "PYTHONPATH": str(ROOT), "LINGON_MIRROR": server.url}
+    ran = subprocess.run([sys.executable, "-c", program], cwd=tmp_path, env=environment, capture_output=True, text=True)
+    assert ran.returncode == 1
+    assert "needs what the extra 'import' installs (torch is missing)" in ran.stderr
+    assert [path for _, path, _ in server.asked if not path.endswith(INDEX)] == []
+
+
+def test_what_an_import_would_refuse_is_refused_before_the_download(
+    server: FileServer, capsys: pytest.CaptureFixture[str]
+) -> None:
+    assert main(["models", "get", "en-de", "--from", server.url, "--gate-source", "no.en"]) == 1
+    assert capsys.readouterr().err == "lingon: error: no.en: No such file or directory\n"
+    assert [path for _, path, _ in server.asked if not path.endswith(INDEX)] == []
+
+
 def test_two_processes_download_a_model_once(server: FileServer, tmp_path: Path) -> None:
     environment = {**os.environ, "PYTHONPATH": os.pathsep.join([str(ROOT), os.environ.get("PYTHONPATH", "")])}
     command = [sys.executable, "-m", "lingon", "models", "get", "en-de", "--from", server.url, *FAST]
@@ -435,3 +455,9 @@ def test_available_models_are_listed_as_text_and_as_json(capsys: pytest.CaptureF
     assert [line.partition(":")[0] for line in lines] == ["en-de-base-memory", "en-de-tiny"]
     assert main(["models", "available", "--json"]) == 0
     assert len(capsys.readouterr().out.splitlines()) == len(packaged().models)
+
+
+def test_a_language_without_a_model_is_one_line(capsys: pytest.CaptureFixture[str]) -> None:
+    assert main(["models", "available", "tlh"]) == 2
+    shown = capsys.readouterr()
+    assert (shown.out, "tlh: the catalogue has no such model" in shown.err) == ("", True)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import gzip
 import json
 import os
@@ -185,6 +186,27 @@ def test_the_error_of_a_failed_write_names_the_file(tmp_path: Path) -> None:
     path = tmp_path / "file"
     assert subprocess.check_output([sys.executable, "-c", FILE_TOO_LARGE, path], text=True) == f"{path}\n"
     assert list(tmp_path.iterdir()) == []
+
+
+def test_the_error_of_a_file_that_cannot_be_made_names_it_and_not_its_temporary_file(tmp_path: Path) -> None:
+    path = tmp_path / ("a" * 250)  # the name of the temporary file is too long
+    for write in (write_text, write_private_text, fill):
+        with pytest.raises(OSError) as caught:
+            write(path, "x")
+        assert (caught.value.filename, caught.value.errno) == (str(path), errno.ENAMETOOLONG)
+    (tmp_path / "folder").mkdir()
+    with pytest.raises(OSError) as caught:
+        write_text(tmp_path / "folder", "x")
+    assert (caught.value.filename, caught.value.filename2) == (str(tmp_path / "folder"), None)
+
+
+def write_private_text(path: Path, text: str) -> None:
+    write_private(path, text.encode())
+
+
+def fill(folder: Path, text: str) -> None:
+    with publish_folder(folder) as part:
+        (part / "a").write_text(text)
 
 
 LONGEST = "a" * MAX_LINE_BYTES

@@ -165,6 +165,10 @@ async def test_verbs_store_list_show_and_remove_a_glossary(verb: Verb, terms_fil
         )
         assert (await verb(server, "glossaries", "remove", "legal"))[0] == 0
         assert await verb(server, "glossaries", "list") == (0, [], [])
+        code, _, (error,) = await verb(
+            server, "glossaries", "add", "legal", terms_file, "--source", "e1", "--target", "de"
+        )
+        assert (code, "lingon: error: --source-language must be" in error) == (1, True)
         code, _, (error,) = await verb(server, "glossaries", "remove", "legal")
         assert (code, error) == (1, "lingon: error: there is no glossary legal")
 
