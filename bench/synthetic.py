@@ -81,7 +81,7 @@ TINY_SHAPES = {"tiny": Shape(layers=2, dim=128, heads=2, ffn=256, vocab=1000)}
 """The shapes of a quick run. The heads have the size of the heads in SHAPES."""
 
 EMULATED_SHAPES = {"tiny": Shape(layers=1, dim=32, heads=1, ffn=32, vocab=200)}
-EMULATED_TOKENS = 8  # target tokens
+EMULATED_TOKENS = 4  # target tokens
 """Of a quick run with emulated operators for CUDA: Triton's interpreter takes 0.2 s for a step."""
 
 

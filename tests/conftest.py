@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import functools
+import gc
 import os
 from collections.abc import Callable, Generator
 from typing import Any
@@ -66,6 +67,12 @@ MAY_SKIP: dict[str, Callable[..., str | None]] = {
     "triton": triton_missing,
 }
 """By mark: a function that takes the arguments of the mark, and returns why the test cannot run here."""
+
+
+def pytest_collection_finish() -> None:
+    """Leave what is imported out of the collections of garbage, which would walk through all of it again and again."""
+    gc.collect()
+    gc.freeze()
 
 
 def pytest_runtest_setup(item: pytest.Item) -> None:

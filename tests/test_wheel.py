@@ -102,11 +102,11 @@ def test_the_wheel_installs_one_top_level_package(serve: Environment):
     assert serve.imports("lingon", *LINKED, "tests") == {"lingon"}
 
 
-@pytest.mark.parametrize("verb", VERBS)
-def test_every_verb_of_an_installed_lingon_prints_its_help(serve: Environment, verb: str):
-    ran = serve.run("lingon", verb, "--help")
+def test_every_verb_of_an_installed_lingon_prints_its_help(serve: Environment):
+    program = "sys.exit(any([main([verb, '--help']) for verb in sys.argv[1:]]))"
+    ran = serve.run("python", "-c", f"import sys; from lingon.cli.main import main; {program}", *VERBS)
     assert (ran.returncode, ran.stderr) == (0, "")
-    assert f"Usage: lingon {verb}" in ran.stdout
+    assert [verb for verb in VERBS if f"Usage: lingon {verb}" not in ran.stdout] == []
 
 
 @pytest.mark.parametrize("verb", ["inspect", "doctor"])

@@ -210,14 +210,17 @@ class _Pool:
         self._workers, self._stopped, self._stack = workers, stopped, stack
         self._pool: ProcessPoolExecutor | None = None
 
-    def run(self, tasks: Iterable[Callable[[], Result]]) -> Iterator[Result]:
-        """Run tasks and yield their results in any order. Few tasks wait, so that their memory has a bound."""
+    def run(self, tasks: Iterable[Callable[[], Result]], *, begin: bool = True) -> Iterator[Result]:
+        """Run tasks and yield their results in any order. Few tasks wait, so that their memory has a bound.
+
+        begin: whether processes begin for these tasks, which takes each of them half a second, if there are none yet
+        """
         if self.engine is not None:
             yield from self.engine.run(tasks, self.check)
             return
         rest = iter(tasks)
         first = list(islice(rest, 2))
-        if self._workers == 1 or len(first) < 2:
+        if self._workers == 1 or len(first) < 2 or not (begin or self._pool):
             for task in chain(first, rest):
                 self.check()
                 yield task()
@@ -528,7 +531,8 @@ class _Steps:
     def _inputs(self) -> Iterator[InputFile]:
         before = read_json(self.work / PLAN)["inputs"]
         files = _input_paths(self.config)
-        digests = dict(self.pool.run(partial(_named_digest, key, path) for key, path in files.items()))
+        tasks = (partial(_named_digest, key, path) for key, path in files.items())
+        digests = dict(self.pool.run(tasks, begin=False))
         if changed := [*_changes(before, _input_states(self.config), named=False)]:
             raise CorpusError(f"{', '.join(changed)}: changed while the corpus was prepared; remove {self.folder}")
         for key, path in files.items():

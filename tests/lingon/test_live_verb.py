@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import subprocess
 import sys
-from collections.abc import Iterator
 from io import StringIO
 from itertools import pairwise
 from pathlib import Path
@@ -23,7 +22,7 @@ from lingon.client.live import split_words
 from lingon.errors import LingonError
 from lingon.serving.live import sources
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.scripted_server import Command, FakeService, ScriptedFault, serving
+from tests.support.scripted_server import Command, FakeService, ScriptedFault
 
 VTT = """WEBVTT
 
@@ -250,14 +249,9 @@ def test_captions_escape_what_webvtt_reads_as_marks():
 
 
 @pytest.fixture
-def service() -> FakeService:
-    return FakeService()
-
-
-@pytest.fixture
-def command(service: FakeService, tmp_path: Path) -> Iterator[Command]:
-    with serving(service) as address:
-        yield Command(tmp_path, address)
+def command(lingon: Command) -> Command:
+    """`lingon live` against the scripted service."""
+    return lingon
 
 
 def test_captions_become_captions_of_both_languages(command: Command):

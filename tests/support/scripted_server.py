@@ -24,6 +24,7 @@ from lingon.terms.term import Term
 from lingon.translation.v1 import translation_pb2 as pb
 from lingon.translation.v1 import translation_pb2_grpc
 from tests.support import live_service
+from tests.support.forked_commands import ForkedCommands
 from tests.support.repository import ROOT
 
 MODEL = {"model": "en-de", "version": "1"}
@@ -334,7 +335,8 @@ class FakeLocal(FakeService):
 class Command:
     """A way to run `python -m lingon` as if it was installed with the entry points above."""
 
-    def __init__(self, folder: Path, address: str) -> None:
+    def __init__(self, folder: Path, address: str, forks: ForkedCommands) -> None:
+        self.forks = forks
         (folder / "lingon-0.0.dist-info").mkdir()
         (folder / "lingon-0.0.dist-info" / "METADATA").write_text("Metadata-Version: 2.1\nName: lingon\nVersion: 0.0\n")
         (folder / "lingon-0.0.dist-info" / "entry_points.txt").write_text(ENTRY_POINTS)
@@ -355,6 +357,5 @@ class Command:
     def __call__(self, *arguments: object, text: str | bytes = "") -> tuple[int, str, list[str]]:
         """Run to the end, and return the exit code, standard output and the lines of standard error."""
         content = text if isinstance(text, bytes) else text.encode()
-        with self.start(*arguments) as process:
-            printed, errors = process.communicate(content, timeout=60)
-        return process.returncode, printed.decode(), errors.decode().splitlines()
+        code, printed, errors = self.forks.run(*arguments, text=content, environment=self.environment)
+        return code, printed.decode(), errors.decode().splitlines()

@@ -54,6 +54,12 @@ def learning(folder: Path, *corpora: Lines, **blocks: Any) -> Config:
     return text_config(folder, *corpora, **{"tokenizer": {"vocab_size": 280}, **blocks})
 
 
+def test_a_corpus_of_one_shard_needs_no_other_process(tmp_path: Path, tokenizer: Tokenizer) -> None:
+    before = resource.getrusage(resource.RUSAGE_CHILDREN)
+    prepare(text_config(tmp_path, [("a", "b"), ("c", "d")]), tmp_path / "corpus", tokenizer, workers=2)
+    assert resource.getrusage(resource.RUSAGE_CHILDREN) == before
+
+
 # What is kept.
 
 
