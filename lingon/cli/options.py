@@ -14,8 +14,6 @@ from typing import TYPE_CHECKING, Annotated, Any
 
 import typer
 
-from lingon.errors import SettingsError
-
 if TYPE_CHECKING:
     from lingon.client.options import TranslateOptions
 
