@@ -59,7 +59,7 @@ def _lower_priority() -> None:
         os.setpriority(os.PRIO_PROCESS, 0, max(os.getpriority(os.PRIO_PROCESS, 0), LOW_PRIORITY))
 
 
-SHORT_TURN = 0.0005  # seconds, of a thread with the lock of Python while others wait for it; the default is 0.005
+SHORT_TURN = 0.00005  # seconds, of a thread with the lock of Python while others wait for it; the default is 0.005
 
 
 class ShortTurns:

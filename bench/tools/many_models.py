@@ -1,6 +1,9 @@
 """A server of many models: its memory, the time of the first call of a cold model, and what callers of a warm one see.
 
     python -m lingon.bench.tools.many_models models/tiny --count 100 --model-memory 600
+    python -m lingon.bench.tools.many_models models/opus --count 8 --model-memory 2000 --measured 7 --rounds 2
+
+A model of OPUS-MT's size is one of `lingon.bench.tools.copying_model`, imported.
 
 The models are copies of one bundle with other names and target languages, each with files of its own. A warm model is
 called without a pause in alternate rounds: while no model is loaded, and while another client calls cold models one
@@ -160,10 +163,10 @@ def main(
 ) -> None:
     """Measure, print a table, and write the results."""
     rows: list[dict[str, Any]] = []
-    with tempfile.TemporaryDirectory() as name:
-        models = copy_models(bundle, Path(name), count)
+    with tempfile.TemporaryDirectory() as folder:
+        models = copy_models(bundle, Path(folder), count)
         bound = {"model_memory": model_memory}
-        with running(Path(name), bound) as server:
+        with running(Path(folder), bound) as server:
             rows.append({"measured": f"{count} cold models", **server.memory()})
             with Client(server.address) as client:
                 server.call(client, WARM)  # imports what the first call of a server needs
@@ -172,12 +175,13 @@ def main(
                 if again:
                     rows.append({"measured": "call of an unloaded model", **first_calls(server, client, again)})
                 rows.append({"measured": "with loaded models", **server.memory()})
-        with running(Path(name), {**bound, "pinned_models": WARM}) as server, Client(server.address) as client:
+        with running(Path(folder), {**bound, "pinned_models": WARM}) as server, Client(server.address) as client:
             warm_calls(server, client, 1)
             rows += beside_loads(server, client, models[1:], rounds, seconds)
             rows.append({"measured": "after all loads", **server.memory()})
     show(rows)
-    save("many-models", rows, results_folder(results, quick=results is None), count=count, model_memory=model_memory)
+    name = f"many-models-{open_bundle(bundle).manifest.name}"
+    save(name, rows, results_folder(results, quick=results is None), count=count, model_memory=model_memory)
 
 
 def _is_loaded(client: Client, name: str) -> bool:

@@ -89,7 +89,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """An opened bundle. Every file is read by `read`, which refuses altered files."""
+    """An opened bundle. `read` and `verify_weights` refuse altered files."""
 
     folder: Path
     manifest: Manifest
@@ -106,25 +106,20 @@ class Bundle:
 
     def read(self, name: str) -> bytes:
         """Return the bytes of a file, whose checksum is verified on these bytes. Raises DamagedBundle."""
-        return self._verified(name, read_plain_file)
-
-    def map(self, name: str) -> FileContent:
-        """Return the content of a file mapped into memory, see `read`.
-
-        The checksum is verified when this is called. The file must not change while the mapping is in use. A file that
-        gets shorter ends the process (SIGBUS). Published bundles never change.
-        """
-        return self._verified(name, map_plain_file)
-
-    def _verified(self, name: str, read: Callable[[Path, str, int], Content]) -> Content:
-        """Return the content of a listed file after its checksum was verified. Raises DamagedBundle."""
-        path = self.folder / name
-        if name not in self.manifest.checksums:
-            raise DamagedBundle(f"{path}: the manifest does not list it")
-        content = _read(self.folder, name, read)
-        if hashlib.sha256(content).hexdigest() != self.manifest.checksums[name]:
-            raise DamagedBundle(f"{path}: was altered (its SHA-256 is not the one in {MANIFEST})")
+        content = self._listed(name, read_plain_file)
+        self._verify(name, content)
         return content
+
+    def _listed(self, name: str, read: Callable[[Path, str, int], Content]) -> Content:
+        """Return the content of a listed file. Raises DamagedBundle."""
+        if name not in self.manifest.checksums:
+            raise DamagedBundle(f"{self.folder / name}: the manifest does not list it")
+        return _read(self.folder, name, read)
+
+    def _verify(self, name: str, content: FileContent) -> None:
+        """Raise DamagedBundle if the checksum of a listed file is not that of its content."""
+        if hashlib.sha256(content).hexdigest() != self.manifest.checksums[name]:
+            raise DamagedBundle(f"{self.folder / name}: was altered (its SHA-256 is not the one in {MANIFEST})")
 
     def size(self, name: str) -> int:
         """Return the number of bytes of a file. Raises DamagedBundle if it is missing."""
@@ -138,7 +133,9 @@ class Bundle:
     ) -> tuple[dict[str, bytes], dict[str, FileContent]]:
         """Return the graph files of these names in a precision, and the weight files that they read; both by name.
 
-        mapped: whether the weight files are mapped into memory, see `map`
+        mapped: whether the weight files are mapped into memory. Their checksums are then verified by `verify_weights`
+            alone. The files must not change while the mappings are in use. A file that gets shorter ends the process
+            (SIGBUS). Published bundles never change
         """
         if precision not in self.manifest.precisions:
             known = ", ".join(self.manifest.precisions)
@@ -147,8 +144,13 @@ class Bundle:
         weights: dict[str, FileContent] = {}
         for name in self.manifest.precisions[precision].weights:
             path = f"{WEIGHTS}/{name}"
-            weights[name] = self.map(path) if mapped else self.read(path)
+            weights[name] = self._listed(path, map_plain_file) if mapped else self.read(path)
         return graphs, weights
+
+    def verify_weights(self, weights: Mapping[str, FileContent]) -> None:
+        """Verify the checksums of mapped weight files, see `graphs`. Raises DamagedBundle for the first altered one."""
+        for name, content in weights.items():
+            self._verify(f"{WEIGHTS}/{name}", content)
 
     def tokenizer_files(self) -> list[bytes]:
         """Return the sentencepiece models: one for both languages, or those of source and target."""

@@ -7,7 +7,7 @@ from __future__ import annotations
 
 import asyncio
 import logging
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -59,6 +59,7 @@ def threads_per_engine(engines: int) -> int:
 
 SESSION_BYTES = 8 << 20  # bytes; of the sessions, tables and states of a small model beside its files
 EXACT = "fp32"
+FIRST_GOLDEN = 4  # golden sentences that a load on demand translates before the model answers; all follow later
 MAX_DIFFERENT = 0.25  # share of the golden sentences, or links; a broken model translates or aligns all differently
 MAX_WEIGHT_DIFFERENCE = 0.05  # difference of the weights of a link; other processors and GPUs sum in another order
 
@@ -70,9 +71,9 @@ def check_golden(
     workers: int = 1,
     translator: Translator | None = None,
     *,
-    with_alignments: bool = True,
+    first: int | None = None,
 ) -> None:
-    """Translate the golden sentences of a bundle. Raises BundleError if a translation fails or differs.
+    """Translate and align the golden sentences of a bundle. Raises BundleError if a translation fails or differs.
 
     At most MAX_DIFFERENT of the links of the alignments may differ. A bundle may have no golden sentences. Precisions
     for GPUs have no golden translations, because results differ between GPUs. At most MAX_DIFFERENT of their
@@ -80,7 +81,7 @@ def check_golden(
     a precision.
 
     translator: of the bundle, if there is one; its engine is not used
-    with_alignments: whether the alignments are checked too, which needs the scorer
+    first: how many sentences to translate; their alignments are not checked then, which needs the scorer. Default: all
     """
     golden = golden_of(bundle)
     expected = golden.translations.get(precision, golden.translations.get(EXACT)) if golden else None
@@ -88,11 +89,12 @@ def check_golden(
         event(logging.getLogger(__name__), logging.INFO, "no golden sentences", model=bundle.label, precision=precision)
         return
     alignments = golden.alignments.get(precision, golden.alignments.get(EXACT, ()))
-    aligned = bool(with_alignments and alignments and bundle.manifest.alignment.heads)
+    aligned = bool(first is None and alignments and bundle.manifest.alignment.heads)
     options = pb.DecodingOptions(return_alignment=aligned)
     with as_graph_load_error(f"{bundle.folder / GOLDEN}: the sentences cannot be translated in {precision}"):
-        found = translate(bundle, runner, golden.sentences, options, golden.languages, workers, translator)
-    pairs = enumerate(zip(found, expected, strict=True), 1)
+        sentences, languages = golden.sentences[:first], golden.languages[:first]
+        found = translate(bundle, runner, sentences, options, languages, workers, translator)
+    pairs = enumerate(zip(found, expected[:first], strict=True), 1)
     different = [index for index, (one, text) in pairs if one.status.code or one.hypotheses[0].text != text]
     if precision in golden.translations and different:
         raise BundleError(
@@ -216,6 +218,7 @@ class LoadOptions:
     failpoints: faults to inject, for tests
     golden: whether to check the golden sentences first, see lingon.serving.models.loading
     low_priority: whether to load at low priority, because other models are served meanwhile
+    one_thread: whether to load one part after the other, because the other cores compute for callers of other models
     on_demand: whether a request waits for the load. Weights are mapped, and only the files that are used are verified.
         The scorer is loaded and checked later, by `complete` of the translator, which raises as `load_translator`
     proven: whether this process has loaded and checked the same bytes before. They are verified, loaded and warmed up
@@ -235,6 +238,7 @@ class LoadOptions:
     failpoints: Failpoints | None = None
     golden: bool = False
     low_priority: bool = False
+    one_thread: bool = False
     on_demand: bool = False
     proven: bool = False
     cache: TranslationCache | None = None
@@ -313,11 +317,14 @@ def load_translator(bundle: Bundle, options: LoadOptions) -> Translator:
         threads=threads,
         shared_threads=shared_threads,
         low_priority=options.low_priority,
+        one_thread=options.one_thread,
         cuda_graphs=options.cuda_graphs,
         on_demand=options.on_demand,
     )
     with ThreadPoolExecutor(1) as thread:  # on another core, because ONNX Runtime does not hold the lock of Python
-        reading = thread.submit(run_at_low_priority, partial(_read_vocabulary, bundle), options.low_priority)
+        reading = thread.submit(_read_vocabulary, bundle, options)
+        if options.one_thread:
+            reading.result()
         choice, runner = _load(load, bundle, choice, options)
         vocabulary = reading.result()
     options.on_phase("checks")
@@ -343,7 +350,8 @@ def load_translator(bundle: Bundle, options: LoadOptions) -> Translator:
         second=options.second,
     )
     if not options.on_demand:
-        complete()
+        for _ in translator.complete():
+            pass
     if options.golden and not options.proven:
         options.on_phase("golden_sentences")
         check = partial(
@@ -351,9 +359,9 @@ def load_translator(bundle: Bundle, options: LoadOptions) -> Translator:
             bundle,
             runner,
             choice.precision,
-            workers=engines,
+            workers=1 if options.one_thread else engines,
             translator=translator,
-            with_alignments=not options.on_demand,
+            first=FIRST_GOLDEN if options.on_demand else None,
         )
         run_at_low_priority(check, options.low_priority)
     options.on_phase("warm_up")
@@ -363,26 +371,30 @@ def load_translator(bundle: Bundle, options: LoadOptions) -> Translator:
     return translator
 
 
-def _read_vocabulary(bundle: Bundle) -> Vocabulary:
-    return Vocabulary(checked_tokenizer(bundle))
+def _read_vocabulary(bundle: Bundle, options: LoadOptions) -> Vocabulary:
+    # The tables are made at full priority. A thread of low priority with the lock of Python delays all others.
+    return Vocabulary(run_at_low_priority(partial(checked_tokenizer, bundle), options.low_priority))
 
 
-def _complete(bundle: Bundle, precision: str, runner: OnnxRunner, options: LoadOptions) -> None:
-    """Load the scorer and check it, unless the process has checked the same bytes before."""
+def _complete(
+    bundle: Bundle, precision: str, runner: OnnxRunner, options: LoadOptions, translator: Translator
+) -> Iterator[bool]:
+    """Load the scorer and check it, unless the process has checked the same bytes before. Yields True between parts.
+
+    After a load on demand all golden sentences follow, with their alignments, which need the scorer.
+    """
     _ = runner.scorer  # made here, because the threads of a session keep the priority of the thread that makes it
     if not options.proven:
-        run_at_low_priority(partial(_check_late, bundle, precision, runner, options), options.low_priority)
+        run_at_low_priority(partial(check_scorer, bundle, precision, runner), options.low_priority)
+        if options.on_demand:
+            runner.free_memory()  # of the largest run of the scorer
+            yield True
+            if options.golden:
+                check = partial(check_golden, bundle, runner, precision, translator=translator)
+                run_at_low_priority(check, options.low_priority)
+                yield True
     if options.on_demand:
         runner.release_pages()
-
-
-def _check_late(bundle: Bundle, precision: str, runner: OnnxRunner, options: LoadOptions) -> None:
-    """Check the scorer and, after a load on demand, the alignments of the golden sentences, which need it."""
-    check_scorer(bundle, precision, runner)
-    if options.on_demand:
-        runner.free_memory()  # of the largest run of the scorer
-        if options.golden and bundle.manifest.alignment.heads:
-            check_golden(bundle, runner, precision)
 
 
 def _engine_count(options: LoadOptions, choice: DeviceChoice) -> int:

@@ -1,8 +1,8 @@
 """The pool of models: a cold model is loaded for its first request, and others are unloaded to keep a bound of memory.
 
 The least recently used models are unloaded first, never one that is pinned or has requests in flight. One model is
-loaded at a time, so that the cores stay with the callers of loaded models. All callers of a cold model wait for one
-load.
+loaded or checked at a time, so that the cores stay with the callers of loaded models. All callers of a cold model wait
+for one load.
 """
 
 from __future__ import annotations
@@ -24,6 +24,7 @@ from lingon.serving.observability.metrics import Metrics
 from lingon.serving.threads import ShortTurns, run_in_thread
 
 FAILURE_SECONDS = 10.0  # seconds for which a failure to load a model is the answer of all its requests
+CALM_SECONDS = 1.0  # seconds without a request for a loaded model until a load may use all cores
 ROOM_SECONDS = 10.0  # seconds that a load waits for requests in flight in other models to end
 MOST_LOADED = math.inf  # bytes; no bound
 
@@ -40,6 +41,7 @@ class Held(Protocol):
 
 
 HeldT = TypeVar("HeldT", bound=Held)
+Result = TypeVar("Result")
 
 
 def to_unload(need: int, bound: float, kept: int, idle: Iterable[HeldT]) -> list[HeldT] | None:
@@ -86,8 +88,9 @@ class ModelPool:
         self._loads: dict[ServedModel, asyncio.Task[None]] = {}
         self._failures: dict[ServedModel, Failure] = {}
         self._completions: dict[ServedModel, asyncio.Task[None]] = {}
-        self._turn = asyncio.Lock()  # of the only load
+        self._turn = asyncio.Lock()  # of the only load, or part of the checks that follow one
         self._uses = count(1)
+        self._latest_use = -math.inf  # of models that are all loaded, on the clock
         self._closing = asyncio.Event()
         metrics.model_memory_limit.set(bound or 0)
 
@@ -118,6 +121,8 @@ class ModelPool:
         for model in models:
             model.last_use = next(self._uses)
             loaded = loaded and model.is_loaded
+        if loaded:
+            self._latest_use = self._clock()
         return loaded
 
     async def load_all(self, models: Sequence[ServedModel], deadline: float | None = None) -> None:
@@ -168,8 +173,8 @@ class ModelPool:
             await self._make_room(model)
             begin = self._clock()
             try:
-                with ShortTurns():
-                    loaded = await run_in_thread(partial(self._registry.load_listed, model.bundle), "loading")
+                load = partial(self._registry.load_listed, model.bundle, one_thread=self._serves_callers)
+                loaded = await self._in_background(load)
             except Exception as error:
                 raise self._failed(model, error) from None
             if model.stopped or self._closing.is_set():  # it was unloaded meanwhile, or the server shuts down
@@ -185,13 +190,26 @@ class ModelPool:
         self._check_fit([model])
         async with self._turn:
             await self._make_room(model)
-            loaded = await run_in_thread(partial(self._registry.load_listed, model.bundle), "loading")
+            loaded = await self._in_background(partial(self._registry.load_listed, model.bundle, one_thread=True))
+            parts = self._registry.complete(loaded)
             try:
-                await run_in_thread(partial(self._registry.complete, loaded), "loading")
+                while await self._in_background(partial(next, parts, False)):
+                    pass
             except Exception:
                 await self._discard(loaded)
                 raise
             model.become_loaded(loaded)
+
+    @property
+    def _serves_callers(self) -> bool:
+        """Whether callers of loaded models need the cores: a request is in flight, or one was a short time ago."""
+        loaded = (each for each in self._all() if each.is_loaded)
+        return any(each.in_flight.count for each in loaded) or self._clock() - self._latest_use < CALM_SECONDS
+
+    async def _in_background(self, work: Callable[[], Result]) -> Result:
+        """Return the result of a load, or of checks."""
+        with ShortTurns():
+            return await run_in_thread(work, "loading")
 
     async def _discard(self, loaded: Loaded) -> None:
         """End the engine of a model that will not be served."""
@@ -199,14 +217,19 @@ class ModelPool:
         self._metrics.forget(loaded.metrics)
 
     def _complete(self, model: ServedModel, loaded: Loaded) -> None:
-        """Begin the checks that follow a load on demand, while the model serves. If one fails, it is unloaded."""
+        """Begin the checks that follow a load on demand, while the model serves. If one fails, it is unloaded.
+
+        If it is unloaded for another reason before its turn, they do not take place.
+        """
         task = self._completions[model] = asyncio.create_task(self._completed(model, loaded))
         task.add_done_callback(lambda _: self._completions.pop(model, None))
 
     async def _completed(self, model: ServedModel, loaded: Loaded) -> None:
         try:
-            with ShortTurns():
-                await run_in_thread(partial(self._registry.complete, loaded), "loading")
+            parts, more = self._registry.complete(loaded), True
+            while more:
+                async with self._turn:  # a load that waits comes first, and another load after each part
+                    more = await self._in_background(partial(next, parts, False))
         except Exception as error:
             if not model.stopped:  # otherwise it has left the catalog
                 self._failed(model, error)
@@ -252,7 +275,7 @@ class ModelPool:
         end = time.monotonic() + ROOM_SECONDS
         while True:
             loaded = [each for each in self._all() if each.is_loaded and each is not model]
-            used = {each for each in loaded if each.pinned or each.in_flight.count or each in self._completions}
+            used = {each for each in loaded if each.pinned or each.in_flight.count}
             idle = [each for each in loaded if each not in used]
             kept = sum(each.memory_bytes for each in used)
             unloaded = to_unload(model.memory_bytes, self._bound, kept, idle)
@@ -270,14 +293,8 @@ class ModelPool:
             await self._first_idle(busy, end - time.monotonic())
 
     async def _first_idle(self, models: Iterable[ServedModel], seconds: float) -> None:
-        """Wait until one of the models has no request in flight and is checked, for at most so many seconds."""
-
-        async def idle(model: ServedModel) -> None:
-            if model in self._completions:
-                await asyncio.wait({self._completions[model]}, timeout=seconds)
-            await model.in_flight.wait_until_idle(seconds)
-
-        waits = [asyncio.create_task(idle(model)) for model in models]
+        """Wait until one of the models has no request in flight, for at most so many seconds."""
+        waits = [asyncio.create_task(model.in_flight.wait_until_idle(seconds)) for model in models]
         await asyncio.wait(waits, return_when=asyncio.FIRST_COMPLETED)
         for wait in waits:
             wait.cancel()
@@ -286,6 +303,11 @@ class ModelPool:
         loaded = await model.become_cold(while_used=while_used)
         if loaded is None:
             return
+        checks = self._completions.get(model)
+        if checks is not None and checks is not asyncio.current_task():
+            checks.cancel()  # it waits for its turn, and would keep the model in memory
+            await asyncio.wait({checks})
+            del checks  # its error holds the frames that hold the model
         self._metrics.unload(loaded.metrics)
         self._metrics.pool_evictions.inc()
         freed: list[object] = [loaded]

@@ -5,7 +5,7 @@ from __future__ import annotations
 import asyncio
 import logging
 import time
-from collections.abc import AsyncIterator, Callable, Sequence
+from collections.abc import AsyncIterator, Callable, Iterator, Sequence
 from contextlib import asynccontextmanager
 from dataclasses import dataclass, field, replace
 from pathlib import Path
@@ -240,24 +240,31 @@ class ModelRegistry:
         self._metrics.models_to_load.dec()
         return entry
 
-    def load_listed(self, bundle: Bundle) -> Loaded:
-        """Load a bundle, which must be trusted, check its golden sentences and warm it up. Runs on any thread."""
+    def load_listed(self, bundle: Bundle, *, one_thread: bool = False) -> Loaded:
+        """Load a bundle, which must be trusted, check its golden sentences and warm it up. Runs on any thread.
+
+        one_thread: see LoadOptions
+        """
         self._check_trusted(bundle)  # the file may have changed since the model was listed
         manifest = bundle.manifest
         metrics = self._metrics.model(manifest.name, manifest.version)
         progress = self.progress = LoadProgress(bundle.label)
         metrics.loading(progress, self._settings.engine_limits())
         try:
-            loaded = Loaded(self._loaded(bundle, metrics, progress), metrics, bundle.manifest_digest)
+            translator = self._loaded(bundle, metrics, progress, one_thread=one_thread)
+            loaded = Loaded(translator, metrics, bundle.manifest_digest)
         except BaseException:
             progress.fail()
             self._metrics.forget(metrics)
             raise
         return loaded
 
-    def complete(self, loaded: Loaded) -> None:
-        """End a load on demand, see `LoadOptions.on_demand`. Runs on any thread. Raises the errors of a load."""
-        loaded.translator.complete()
+    def complete(self, loaded: Loaded) -> Iterator[bool]:
+        """End a load on demand, see `LoadOptions.on_demand`, in several parts, and yield True between them.
+
+        Runs on any thread. Raises the errors of a load.
+        """
+        yield from loaded.translator.complete()
         self._proven.add(loaded.digest)
 
     def _load_options(self) -> LoadOptions:
@@ -274,7 +281,7 @@ class ModelRegistry:
             golden=True,
         )
 
-    def _loaded(self, bundle: Bundle, metrics: ModelMetrics, progress: LoadProgress) -> Translator:
+    def _loaded(self, bundle: Bundle, metrics: ModelMetrics, progress: LoadProgress, *, one_thread: bool) -> Translator:
         settings = self._settings
         if self._faults is not None:
             self._faults.trigger("load")
@@ -283,6 +290,7 @@ class ModelRegistry:
             self._load_options(),
             observer=metrics,
             low_priority=self._serves_others,
+            one_thread=one_thread,
             cache=self._cache,
             second=self._second,
             on_demand=on_demand,

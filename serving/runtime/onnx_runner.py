@@ -11,7 +11,9 @@ import functools
 import math
 import threading
 import weakref
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
+from contextlib import contextmanager, nullcontext
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import NamedTuple
@@ -22,7 +24,7 @@ import onnxruntime as ort
 from lingon.alignment import AttentionKind
 from lingon.bundle import names
 from lingon.bundle.manifest import Limits, Manifest
-from lingon.bundle.store import Bundle
+from lingon.bundle.store import Bundle, FileContent
 from lingon.machine import usable_cores
 from lingon.serving.runtime.card import register_card_operators
 from lingon.serving.runtime.card_buffers import CardGraphs
@@ -117,6 +119,7 @@ def load_runner(
     shared_threads: int | None = None,
     *,
     low_priority: bool = False,
+    one_thread: bool = False,
     cuda_graphs: bool = False,
     on_demand: bool = False,
     register: Register | None = None,
@@ -126,8 +129,10 @@ def load_runner(
     threads: cores that one run may use
     shared_threads: cores that each run may use while several threads compute; default: threads
     low_priority: whether to load at low priority, because other models are served meanwhile
+    one_thread: whether to verify the weights before the sessions are made, and not meanwhile
     cuda_graphs: whether decoder steps on CUDA are recorded, see lingon.serving.runtime.device_buffers
-    on_demand: whether weights are mapped instead of read, and the scorer is made on its first use
+    on_demand: whether weights are mapped instead of read, and the scorer is made on its first use. The checksums of the
+        weights are verified while the sessions are made. Nothing runs before both are done
     register: adds the operators of the graphs to the options of a session; default: those of the precision
     """
     read = functools.partial(bundle.graphs, precision, *_graph_names(bundle, precision), mapped=on_demand)
@@ -146,13 +151,16 @@ def load_runner(
         native=precision in NATIVES,
         register=register or (register_card_operators if precision == FP16_NATIVE else None),
     )
-    encoder, decoder = loader.pair(names.ENCODER), loader.pair(names.DECODER)
-    shortlist_graphs = loader.shortlist_graphs(bundle, packed=precision == NATIVE)
-    beam = loader.on_cpu().session(names.BEAM, 1) if names.BEAM in graphs else None
-    state_graphs = loader.state_graphs(bundle.manifest, beam)
-    scorer = LateSession(functools.partial(loader.session, names.SCORER, threads))
-    if not on_demand:
-        scorer.get()
+    with _verified_meanwhile(bundle, weights if on_demand else {}, low_priority=low_priority, first=one_thread):
+        encoder, decoder = loader.pair(names.ENCODER), loader.pair(names.DECODER)
+        shortlist_graphs = loader.shortlist_graphs(bundle, packed=precision == NATIVE)
+        beam = loader.on_cpu().session(names.BEAM, 1) if names.BEAM in graphs else None
+        state_graphs = loader.state_graphs(bundle.manifest, beam)
+        # Beside other models it has one thread, because a pool of threads would compute its checks at full priority.
+        helped_scorer = on_demand and low_priority and loader.native
+        scorer = LateSession(functools.partial(loader.session, names.SCORER, 1 if helped_scorer else threads))
+        if not on_demand:
+            scorer.get()
     return OnnxRunner(
         bundle.manifest,
         encoder,
@@ -165,9 +173,26 @@ def load_runner(
         _freeing(provider),
         recorder=GraphRecorder(enabled=cuda_graphs and provider == CUDA),
         beam=beam,
+        helped_scorer=helped_scorer,
         any_width=precision in (*NATIVES, FP16_NATIVE),
         release_pages=loader.weights.release_pages,
     )
+
+
+@contextmanager
+def _verified_meanwhile(
+    bundle: Bundle, weights: Mapping[str, FileContent], *, low_priority: bool, first: bool
+) -> Iterator[None]:
+    """Verify the checksums of mapped weights on another thread during the block, or before it if `first`."""
+    with ThreadPoolExecutor(1) as thread:
+        verify = functools.partial(bundle.verify_weights, weights)
+        verifying = thread.submit(run_at_low_priority, verify, low_priority)
+        if first:
+            verifying.result()
+        try:
+            yield
+        finally:
+            verifying.result()  # an altered file may also be the reason why a session cannot be made
 
 
 @dataclass(frozen=True, slots=True)
@@ -232,7 +257,8 @@ class _Loader:
         """Return the additional graphs of a bundle with a shortlist, or else None; packed: see ShortlistGraphs."""
         if names.OUTPUT_ROWS not in self.graphs:
             return None
-        rows, shortlist = self.session(names.OUTPUT_ROWS, 1), _shortlist(bundle)
+        rows = self.session(names.OUTPUT_ROWS, 1)
+        shortlist = run_at_low_priority(functools.partial(_shortlist, bundle), self.low_priority)
         decoder = self.pair(names.DECODER_SHORTLIST)
         return ShortlistGraphs(shortlist, rows, decoder, bundle.manifest.target_vocab, packed=packed)
 
@@ -265,6 +291,7 @@ class OnnxRunner:
     keeps_memory: bool = False  # whether a large run of the scorer keeps memory
     recorder: GraphRecorder = field(default_factory=GraphRecorder)
     beam: ort.InferenceSession | None = None  # the graph of beam search, in main memory
+    helped_scorer: bool = False  # whether the scorer has one thread, and helpers as the encoder
     any_width: bool = False  # True with our operators, most of which read each sentence up to its length
     release_pages: Callable[[], None] = lambda: None  # see SharedWeights
     layouts: dict[ort.InferenceSession, StateLayout] = field(default_factory=dict)  # by decoder
@@ -436,7 +463,8 @@ class OnnxRunner:
             names.LABELS: _labels(pairs.target_ids, pairs.target_lengths),
         }
         outputs = sorted({*self.manifest.scorer_outputs, *(ATTENTION[kind] for kind in kinds)})
-        return dict(zip(outputs, self.scorer.run(outputs, inputs, options), strict=True))
+        with self.encoder if self.helped_scorer else nullcontext():
+            return dict(zip(outputs, self.scorer.run(outputs, inputs, options), strict=True))
 
 
 def _graph_names(bundle: Bundle, precision: str) -> list[str]:

@@ -70,7 +70,7 @@ def alphabet_of(tokenizer: Tokenizer) -> Alphabet:
 
     return Alphabet(
         reads,
-        tokenizer.source_pieces(range(tokenizer.source_vocab)),
+        tokenizer.source_table,
         by_words=isinstance(tokenizer.source, MosesPieces),
     )
 

@@ -23,7 +23,7 @@ from lingon.segments.sentence import Custom
 from lingon.segments.term_steps import SentenceTerms
 from lingon.serving.translation.memories import PlannedMatch
 from lingon.serving.translation.terms import PlannedTerm
-from lingon.text import UNK, Tokenizer, common_length, normalise, printable, split
+from lingon.text import UNK, Tokenizer, common_length, normalise, of_all_pieces, printable, split
 
 if TYPE_CHECKING:
     from lingon.text import Segmenter
@@ -43,8 +43,8 @@ class Lexicon:
 
 def lexicon(manifest: Manifest, tokenizer: Tokenizer) -> Lexicon:
     """Return the lexicon of a bundle."""
-    pieces = tokenizer.source
-    names = names_of((pieces.id_to_piece(token), pieces.get_score(token)) for token in range(pieces.get_piece_size()))
+    scores = of_all_pieces(tokenizer.source, tokenizer.source.get_score)
+    names = names_of(zip(tokenizer.source_table, scores, strict=True))
     return Lexicon(manifest.text.words if manifest.text is not None else (), names)
 
 

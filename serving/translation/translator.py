@@ -8,7 +8,7 @@ from __future__ import annotations
 import asyncio
 import copy
 import time
-from collections.abc import AsyncGenerator, Callable, Collection, Mapping, Sequence
+from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
 from typing import TypedDict, TypeVar
@@ -96,7 +96,7 @@ class Translator:
         graph_bytes: int = 0,
         shortlist: bool | None = None,
         vocabulary: Vocabulary | None = None,
-        complete: Callable[[], None] = lambda: None,
+        complete: Callable[[Translator], Iterator[bool]] = lambda translator: iter(()),
         cache: TranslationCache | None = None,
         second: SecondTranslator | None = None,
     ) -> None:
@@ -108,7 +108,7 @@ class Translator:
         cache: results of earlier requests; None decodes every text
         second: is asked about doubtful sentences; None leaves them as they are
         """
-        self.complete = complete
+        self._complete = complete
         self.label, self.cache, self.second = bundle.label, cache, second
         self.identity = f"{bundle.label} {bundle.manifest_digest} {precision} {provider} {shortlist}"
         if second is not None:
@@ -140,6 +140,10 @@ class Translator:
         self._planner = Planner(tokenizer, manifest, self._limits, self._lexicon, self._alphabet)
         self._sentences = SentenceModel(manifest.limits, tokenizer, self._alphabet, self._guarding, self._valid_utf8)
         self._resolved: dict[tuple[bytes, bytes], ResolvedOptions] = {}
+
+    def complete(self) -> Iterator[bool]:
+        """End a load on demand, in several parts, and yield True between them. Raises the errors of a load."""
+        return self._complete(self)
 
     def for_pair(self, source: str, target: str) -> Translator:
         """Return the translator of a pair of the bundle's languages, in the form of the manifest, with the same engine.

@@ -84,7 +84,7 @@ def test_a_server_of_many_models_is_measured(tmp_path: Path) -> None:
     tool = [sys.executable, "-m", "lingon.bench.tools.many_models", str(shipped_model.bundle().folder)]
     few = ["--count", "3", "--model-memory", "100", "--measured", "2", "--rounds", "1", "--seconds", "0.2"]
     subprocess.run([*tool, *few, "--results", str(tmp_path)], capture_output=True, check=True, timeout=200)
-    (path,) = tmp_path.glob("*-many-models.json")
+    (path,) = tmp_path.glob("*-many-models-*.json")
     rows = {row["measured"]: row for row in json.loads(path.read_text(encoding="utf-8"))["rows"]}
     assert rows["first call"]["cpu_ms"] > 0
     assert rows["warm model, no load"]["calls"] > 0

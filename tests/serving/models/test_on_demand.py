@@ -9,6 +9,7 @@ from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 from lingon.bundle.golden import Golden
@@ -16,6 +17,8 @@ from lingon.bundle.names import GOLDEN, MANIFEST
 from lingon.bundle.store import Bundle, open_bundle, with_checksums
 from lingon.errors import BundleError, DamagedBundle
 from lingon.serving.models.loading import LoadOptions, load_translator
+from lingon.serving.runtime.device import NATIVE
+from lingon.serving.runtime.onnx_runner import load_runner
 from lingon.serving.translation.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.shipped_model import bundle
@@ -49,11 +52,12 @@ def changed(bundle: Bundle, name: str, content: bytes) -> Bundle:
 
 def test_a_load_on_demand_translates_and_aligns_as_a_whole_load() -> None:
     found = []
-    for options in (WHOLE, ON_DEMAND, replace(ON_DEMAND, proven=True)):
+    beside_others = replace(ON_DEMAND, low_priority=True, one_thread=True)
+    for options in (WHOLE, ON_DEMAND, beside_others, replace(ON_DEMAND, proven=True)):
         translator = load_translator(bundle(), options)
         try:
             found.append(list(translations(translator)))
-            translator.complete()
+            list(translator.complete())
             found.append(list(translations(translator)))
         finally:
             translator.engine.stop(0)
@@ -72,6 +76,13 @@ def test_weights_are_mapped_and_their_checksum_is_verified(copied: Bundle) -> No
         load_translator(copied, ON_DEMAND)
 
 
+def test_weights_that_are_too_short_for_a_session_are_named_as_altered(copied: Bundle) -> None:
+    path = copied.folder / "weights" / copied.manifest.precisions["fp32"].weights[0]
+    path.write_bytes(path.read_bytes()[:1000])
+    with pytest.raises(DamagedBundle, match="was altered"):
+        load_translator(copied, ON_DEMAND)
+
+
 def test_a_golden_sentence_that_is_translated_otherwise_ends_a_load_on_demand(copied: Bundle) -> None:
     golden = Golden.from_bytes(copied.read(GOLDEN), copied.folder / GOLDEN)
     others = {name: ("other", *texts[1:]) for name, texts in golden.translations.items()}
@@ -81,12 +92,36 @@ def test_a_golden_sentence_that_is_translated_otherwise_ends_a_load_on_demand(co
     load_translator(wrong, replace(ON_DEMAND, proven=True)).engine.stop(0)
 
 
+@pytest.mark.native
+def test_a_scorer_beside_other_models_has_one_thread_and_finds_the_same() -> None:
+    ids, lengths = np.arange(5, 45).reshape(2, 20), np.array([20, 20])
+    found = []
+    for beside in (False, True):
+        runner = load_runner(bundle(), NATIVE, 2, 1, low_priority=beside, on_demand=beside)
+        assert runner.scorer.get_session_options().intra_op_num_threads == (1 if beside else 2)
+        found.append([each.log_probs.tolist() for each in runner.score(ids, lengths, ids, lengths)])
+    assert found[0] == found[1]
+
+
+@pytest.mark.parametrize("low_priority", [False, True])
+def test_all_golden_sentences_are_checked_after_a_load_on_demand(copied: Bundle, *, low_priority: bool) -> None:
+    golden = Golden.from_bytes(copied.read(GOLDEN), copied.folder / GOLDEN)
+    others = {name: (*texts[:-1], "other") for name, texts in golden.translations.items()}
+    wrong = changed(copied, GOLDEN, replace(golden, translations=others).to_bytes())
+    translator = load_translator(wrong, replace(ON_DEMAND, low_priority=low_priority))
+    try:
+        with pytest.raises(BundleError, match=rf"sentence {len(golden.sentences)} of .* is translated otherwise"):
+            list(translator.complete())
+    finally:
+        translator.engine.stop(0)
+
+
 def test_a_scorer_that_does_not_load_fails_the_checks_after_a_load_on_demand(copied: Bundle) -> None:
     broken = changed(copied, "fp32/scorer.onnx", b"no graph")
     translator = load_translator(broken, ON_DEMAND)
     try:
         with pytest.raises(BundleError, match=r"scorer\.onnx: onnxruntime does not load it"):
-            translator.complete()
+            list(translator.complete())
     finally:
         translator.engine.stop(0)
     with pytest.raises(BundleError, match=r"scorer\.onnx"):

@@ -18,7 +18,7 @@ from lingon.admin.v1 import admin_pb2 as admin_pb
 from lingon.bundle.store import Bundle
 from lingon.errors import BundleError, Expired, SettingsError
 from lingon.serving.models.loading import SESSION_BYTES, LoadOptions
-from lingon.serving.models.pool import to_unload
+from lingon.serving.models.pool import CALM_SECONDS, to_unload
 from lingon.serving.settings import load
 from lingon.serving.translation.translator import Translator
 from lingon.translation.v1 import translation_pb2 as pb
@@ -36,11 +36,15 @@ class ManyModels(Loader):
 
     broken: by name, makes the error of its load, or None if it succeeds
     late: by name, makes the error of the checks that follow its load
+    events: the loads, "load NAME", and the parts of the checks that follow them, "check NAME"
+    one_thread: by name, whether the latest load used one thread
     """
 
     def __init__(self, runner: EchoRunner, *rest: Any) -> None:
         super().__init__(runner, *rest)
         self.loads: list[str] = []
+        self.events: list[str] = []
+        self.one_thread: dict[str, bool] = {}
         self.low_priority: list[bool] = []
         self.runners: dict[str, EchoRunner] = {}
         self.broken: dict[str, Callable[[], Exception | None]] = {}
@@ -49,14 +53,22 @@ class ManyModels(Loader):
     def __call__(self, bundle: Bundle, options: LoadOptions) -> Translator:
         name = bundle.manifest.name
         self.loads.append(name)
+        self.events.append(f"load {name}")
+        self.one_thread[name] = options.one_thread
         self.low_priority.append(options.low_priority)
         assert options.on_demand
         if error := self.broken.get(name, lambda: None)():
             raise error
         self.runner = self.runners[name] = EchoRunner()
         translator = super().__call__(bundle, options)
-        translator.complete = self.late.get(name, lambda: None)
+        translator._complete = lambda _: self._parts(name)
         return translator
+
+    def _parts(self, name: str) -> Iterator[bool]:
+        for check in (self.late.get(name, lambda: None), lambda: None):
+            self.events.append(f"check {name}")
+            check()
+            yield True
 
 
 def declared(*names: str) -> tuple[dict[str, Any], ...]:
@@ -317,6 +329,67 @@ async def test_a_model_is_not_unloaded_while_its_checks_run() -> None:
         assert await loaded(server) == ["en-de"]
         checked.set()
         assert await waiting == "en-fr"
+
+
+async def test_a_load_that_waits_comes_between_two_parts_of_the_checks_of_another_model() -> None:
+    async with serving() as server:
+        begun, checked = threading.Event(), threading.Event()
+
+        def check() -> None:
+            begun.set()
+            checked.wait(20)
+
+        models = models_of(server)
+        models.late["en-de"] = check
+        await call(server, "en-de")
+        await asyncio.to_thread(begun.wait, 20)
+        waiting = asyncio.create_task(call(server, "en-fr"))
+        await eventually(lambda: states(server)["loading"] == 1)
+        checked.set()
+        await waiting
+        await eventually(lambda: models.events.count("check en-fr") == 2)
+        assert models.events[:4] == ["load en-de", "check en-de", "load en-fr", "check en-de"]
+
+
+async def test_the_checks_of_a_model_that_is_unloaded_before_them_do_not_take_place() -> None:
+    async with serving(room=1) as server:
+        begun, checked = threading.Event(), threading.Event()
+
+        def check() -> None:
+            begun.set()
+            checked.wait(20)
+
+        models = models_of(server)
+        models.late["en-de"] = check
+        await call(server, "en-de")
+        await asyncio.to_thread(begun.wait, 20)
+        waiting = [asyncio.create_task(call(server, name)) for name in ("en-fr", "en-it")]
+        await eventually(lambda: states(server)["loading"] == 2)
+        checked.set()
+        await asyncio.gather(*waiting)
+        await eventually(lambda: models.events.count("check en-it") == 2)
+        # en-it waits for its turn since before en-fr was loaded, so that it comes before the checks of en-fr.
+        assert models.events == ["load en-de", "check en-de", "load en-fr", "load en-it", "check en-it", "check en-it"]
+
+
+async def test_a_load_uses_one_thread_while_a_loaded_model_has_callers(monkeypatch: pytest.MonkeyPatch) -> None:
+    async with serving(room=4) as server:
+        now = server.server._pool._clock()
+        monkeypatch.setattr(server.server._pool, "_clock", lambda: now)
+        await call(server, "en-de")
+        await call(server, "en-de")
+        await call(server, "en-fr")
+        now += CALM_SECONDS
+        await call(server, "en-it")
+        gate = models_of(server).runners["en-de"].gate
+        gate.clear()
+        busy = asyncio.create_task(call(server, "en-de"))
+        await eventually(lambda: in_flight(server, "en-de") == 1)
+        now += CALM_SECONDS
+        await call(server, "en-es")
+        gate.set()
+        await busy
+        assert models_of(server).one_thread == {"en-de": False, "en-fr": True, "en-it": False, "en-es": True}
 
 
 async def test_a_pair_without_a_model_loads_both_of_its_models() -> None:
