@@ -40,6 +40,12 @@ void run_product(const LinearRun& run) {
   });
 }
 
+// Begin to read memory.
+void fetch(const void* from, int64_t bytes) {
+  constexpr int64_t kLine = 64;
+  for (int64_t place = 0; place < bytes; place += kLine) __builtin_prefetch((const char*)from + place);
+}
+
 const float* vector_of(const Tensor& tensor, int64_t size) {
   require(tensor.size() == size, "has a scale, a bias or a norm of another size than its weights");
   return tensor.as<float>();
@@ -80,7 +86,7 @@ class Linear : public Operator {
   Linear(const NodeInfo& info, size_t inputs) : has_residual_(inputs > kResidual), relu_(info.integer("relu") != 0) {
     const Tensor columns = info.constant(kColumns);
     require(columns.rank() == 2, "expects weights of two dimensions");
-    packed_ = pack(columns.as<int8_t>(), columns.dims[0], columns.dims[1], true);
+    packed_ = pack(columns.as<int8_t>(), columns.dims[0], columns.dims[1]);
     weights_ = {packed_->panels.data(),
                 packed_->order.empty() ? nullptr : packed_->order.data(),
                 packed_->fours.data(),
@@ -188,36 +194,47 @@ class GatherColumns : public Operator {
   GatherColumns(const NodeInfo& info, size_t) {
     const Tensor columns = info.constant(1);
     require(columns.rank() == 2, "expects weights of two dimensions");
-    packed_ = pack(columns.as<int8_t>(), columns.dims[0], columns.dims[1], false);
-    scale_ = vector_of(info.constant(2), packed_->outputs), bias_ = vector_of(info.constant(3), packed_->outputs);
+    weights_ = rows_of_outputs(columns.as<int8_t>(), columns.dims[0], columns.dims[1]);
+    scale_ = vector_of(info.constant(2), weights_->outputs), bias_ = vector_of(info.constant(3), weights_->outputs);
   }
 
   void run(const RunContext& context) const override {
     const Tensor pieces = context.input(0);
-    const int64_t count = pieces.size(), bytes = panel_bytes(packed_->inputs);
+    const int64_t count = pieces.size(), bytes = panel_bytes(weights_->inputs);
     const int64_t* ids = pieces.as<int64_t>();
     int8_t* panels = context.output(0, {panels_of(count), bytes}).as<int8_t>();
     int32_t* sums = context.output(1, {count}).as<int32_t>();
     float *scale = context.output(2, {count}).as<float>(), *bias = context.output(3, {count}).as<float>();
-    const BlockLayout layout = kernels().layout;
-    if (count % kPanel != 0) std::fill_n(panels + (panels_of(count) - 1) * bytes, bytes, 0);
     for (int64_t place = 0; place < count; ++place) {
       const int64_t id = ids[place];
-      require(0 <= id && id < packed_->outputs, "got the id of a piece that the vocabulary does not have");
-      copy_column(packed_->panels.data() + id / kPanel * bytes + id % kPanel * layout.output,
-                  panels + place / kPanel * bytes + place % kPanel * layout.output, bytes, layout.group);
-      sums[place] = packed_->sums[id], scale[place] = scale_[id], bias[place] = bias_[id];
+      require(0 <= id && id < weights_->outputs, "got the id of a piece that the vocabulary does not have");
+      sums[place] = weights_->sums[id], scale[place] = scale_[id], bias[place] = bias_[id];
     }
+    context.parallel(panels_of(count), kGrain / bytes + 1, [&](int64_t first, int64_t last) {
+      for (int64_t place = first * kPanel, end = std::min(last * kPanel, count); place < end; place += kPanel)
+        gather(ids + place, std::min(kPanel, end - place), end - place - kPanel, panels + place / kPanel * bytes);
+    });
   }
 
  private:
-  // group: bytes between the two groups of a block
-  static void copy_column(const int8_t* from, int8_t* to, int64_t bytes, int64_t group) {
-    for (int64_t block = 0; block < bytes; block += kBlockBytes)
-      for (const int64_t place : {block, block + group}) std::copy_n(from + place, kGroup, to + place);
+  // One panel of `count` outputs, with zeros beyond them. The weights of the `following` ones come from memory
+  // meanwhile: they lie anywhere in a table that is larger than the caches.
+  void gather(const int64_t* ids, int64_t count, int64_t following, int8_t* panel) const {
+    const int64_t bytes = padded_inputs(weights_->inputs);
+    const BlockLayout layout = kernels().layout;
+    if (count < kPanel) std::fill_n(panel, bytes * kPanel, 0);
+    for (int64_t place = 0; place < count; ++place) {
+      if (place < following) fetch(weights_->rows.data() + ids[kPanel + place] * bytes, bytes);
+      const int8_t* from = weights_->rows.data() + ids[place] * bytes;
+      int8_t* to = panel + place * layout.output;
+      for (int64_t block = 0; block < blocks_of(bytes); ++block, from += kGroups * kGroup, to += kBlockBytes) {
+        std::copy_n(from, kGroup, to);
+        std::copy_n(from + kGroup, kGroup, to + layout.group);
+      }
+    }
   }
 
-  std::shared_ptr<const PackedWeights> packed_;
+  std::shared_ptr<const OutputRows> weights_;
   const float *scale_, *bias_;
 };
 
@@ -281,11 +298,12 @@ class FloatGatherColumns : public Operator {
   // One panel of `count` outputs, with zeros beyond them: their weights as rows, which then become columns. The rows of
   // the next panel come from memory meanwhile: they lie anywhere in a table that is larger than the caches.
   void gather(const int64_t* ids, int64_t count, int64_t following, float* panel) const {
+    const int64_t bytes = inputs_ * (weights_.type == ElementType::kFloat ? sizeof(float) : sizeof(Half));
     const int64_t stride = padded_inputs(inputs_);  // a multiple of eight, as `transpose` takes it
     float *rows = scratch<float>(2 * kPanel * stride), *columns = rows + kPanel * stride;
     if (count < kPanel) std::fill_n(rows + count * stride, (kPanel - count) * stride, 0.0f);
     for (int64_t place = 0; place < count; ++place) {
-      if (place < following) fetch(ids[kPanel + place]);
+      if (place < following) fetch((const char*)weights_.data + ids[kPanel + place] * bytes, bytes);
       float* to = rows + place * stride;
       if (weights_.type == ElementType::kFloat)
         std::copy_n((const float*)weights_.data + ids[place] * inputs_, inputs_, to);
@@ -296,13 +314,6 @@ class FloatGatherColumns : public Operator {
     if (stride == inputs_) columns = panel;
     kernels().transpose(rows, stride, kPanel, stride, columns);
     if (stride != inputs_) std::copy_n(columns, inputs_ * kPanel, panel);
-  }
-
-  void fetch(int64_t id) const {
-    constexpr int64_t kLine = 64;
-    const int64_t bytes = inputs_ * (weights_.type == ElementType::kFloat ? sizeof(float) : sizeof(Half));
-    const char* from = (const char*)weights_.data + id * bytes;
-    for (int64_t place = 0; place < bytes; place += kLine) __builtin_prefetch(from + place);
   }
 
   Tensor weights_;

@@ -83,14 +83,14 @@ void gather_block(const int8_t* columns, int64_t inputs, int64_t outputs, int64_
       gather_group<kByOutputs.output>(columns, inputs, outputs, group, panel, to);
 }
 
-// Whether these columns are packed, in this way.
-bool equals(const PackedWeights& packed, const int8_t* columns, int64_t inputs, int64_t outputs, bool ordered) {
-  if (packed.inputs != inputs || packed.outputs != outputs || packed.order.empty() == ordered) return false;
+// Whether these columns are packed.
+bool equals(const PackedWeights& packed, const int8_t* columns, int64_t inputs, int64_t outputs) {
+  if (packed.inputs != inputs || packed.outputs != outputs) return false;
   const int64_t blocks = blocks_of(inputs);
   const BlockLayout layout = kernels().layout;
   int8_t expected[kBlockBytes];
   for (int64_t place = 0; place < panels_of(outputs) * blocks; ++place) {
-    const int64_t block = ordered ? packed.order[place] : place % blocks;
+    const int64_t block = packed.order.empty() ? place % blocks : packed.order[place];
     gather_block(columns, inputs, outputs, block, place / blocks, layout, expected);
     if (std::memcmp(&packed.panels[place * kBlockBytes], expected, kBlockBytes) != 0) return false;
   }
@@ -126,35 +126,66 @@ void order_blocks(PackedWeights& packed) {
   }
 }
 
-std::shared_ptr<const PackedWeights> pack_anew(const int8_t* columns, int64_t inputs, int64_t outputs, bool ordered) {
-  auto packed = std::make_shared<PackedWeights>();
-  packed->inputs = inputs, packed->outputs = outputs;
-  packed->panels.assign(panels_of(outputs) * panel_bytes(inputs), 0);
-  packed->sums.assign(outputs, 0);
+// The sum of the weights of each output. Throws Refusal if a weight is too large.
+std::vector<int32_t> sums_of(const int8_t* columns, int64_t inputs, int64_t outputs) {
+  std::vector<int32_t> sums(outputs, 0);
   for (int64_t input = 0; input < inputs; ++input) {
     const int8_t* row = columns + input * outputs;
     const auto [least, most] = std::minmax_element(row, row + outputs);
     require(-kMostWeight <= *least && *most <= kMostWeight, "has a weight beyond +-63");
-    for (int64_t output = 0; output < outputs; ++output) packed->sums[output] += row[output];
+    for (int64_t output = 0; output < outputs; ++output) sums[output] += row[output];
   }
+  return sums;
+}
+
+std::shared_ptr<const PackedWeights> pack_anew(const int8_t* columns, int64_t inputs, int64_t outputs) {
+  auto packed = std::make_shared<PackedWeights>();
+  packed->inputs = inputs, packed->outputs = outputs;
+  packed->sums = sums_of(columns, inputs, outputs);
+  packed->panels.assign(panels_of(outputs) * panel_bytes(inputs), 0);
   const BlockLayout layout = kernels().layout;
   int8_t* to = packed->panels.data();
   for (int64_t panel = 0; panel < panels_of(outputs); ++panel)
     for (int64_t block = 0; block < blocks_of(inputs); ++block, to += kBlockBytes)
       gather_block(columns, inputs, outputs, block, panel, layout, to);
-  if (ordered) order_blocks(*packed);
+  if (kernels().adds_fours) order_blocks(*packed);
   return packed;
 }
 
 }  // namespace
 
-std::shared_ptr<const PackedWeights> pack(const int8_t* columns, int64_t inputs, int64_t outputs, bool ordered) {
+std::shared_ptr<const PackedWeights> pack(const int8_t* columns, int64_t inputs, int64_t outputs) {
   check_sizes(inputs, outputs);
-  ordered = ordered && kernels().adds_fours;
   return shared<PackedWeights>(
       hash_of(columns, inputs * outputs),
-      [&](const PackedWeights& packed) { return equals(packed, columns, inputs, outputs, ordered); },
-      [&] { return pack_anew(columns, inputs, outputs, ordered); });
+      [&](const PackedWeights& packed) { return equals(packed, columns, inputs, outputs); },
+      [&] { return pack_anew(columns, inputs, outputs); });
+}
+
+std::shared_ptr<const OutputRows> rows_of_outputs(const int8_t* columns, int64_t inputs, int64_t outputs) {
+  check_sizes(inputs, outputs);
+  const int64_t stride = padded_inputs(inputs);
+  const auto equals = [&](const OutputRows& known) {
+    if (known.inputs != inputs || known.outputs != outputs) return false;
+    for (int64_t input = 0; input < inputs; ++input)
+      for (int64_t output = 0; output < outputs; ++output)
+        if (known.rows[output * stride + input] != columns[input * outputs + output]) return false;
+    return true;
+  };
+  return shared<OutputRows>(hash_of(columns, inputs * outputs), equals, [&] {
+    auto made = std::make_shared<OutputRows>();
+    made->inputs = inputs, made->outputs = outputs;
+    made->sums = sums_of(columns, inputs, outputs);
+    made->rows.assign(outputs * stride, 0);
+    // In squares of one line of the cache a side: a line of either matrix is else read or written many times.
+    constexpr int64_t kSide = 64;
+    for (int64_t begin = 0; begin < outputs; begin += kSide)
+      for (int64_t first = 0; first < inputs; first += kSide)
+        for (int64_t output = begin; output < std::min(begin + kSide, outputs); ++output)
+          for (int64_t input = first; input < std::min(first + kSide, inputs); ++input)
+            made->rows[output * stride + input] = columns[input * outputs + output];
+    return made;
+  });
 }
 
 template <typename T>

@@ -17,9 +17,18 @@ struct PackedWeights {
   int64_t inputs, outputs;
 };
 
-// Pack columns (inputs, outputs); ordered: whether the kernels may choose the order of the blocks. Throws Refusal if a
-// weight is beyond +-63 or a size beyond what 32-bit sums hold.
-std::shared_ptr<const PackedWeights> pack(const int8_t* columns, int64_t inputs, int64_t outputs, bool ordered);
+// Pack columns (inputs, outputs). Throws Refusal if a weight is beyond +-63 or a size beyond what 32-bit sums hold.
+std::shared_ptr<const PackedWeights> pack(const int8_t* columns, int64_t inputs, int64_t outputs);
+
+// Weights with those of each output together, from which panels of any outputs are made.
+struct OutputRows {
+  AlignedVector<int8_t> rows;  // (outputs, padded_inputs), zeros at the ends
+  std::vector<int32_t> sums;   // (outputs)
+  int64_t inputs, outputs;
+};
+
+// The rows of columns (inputs, outputs). Throws Refusal as `pack` does.
+std::shared_ptr<const OutputRows> rows_of_outputs(const int8_t* columns, int64_t inputs, int64_t outputs);
 
 template <typename T>
 struct PackedFloats {

@@ -537,7 +537,7 @@ class Scheduler:
             queued_work=self._queue.cost,
             free=free,
             steps=self._slices[lane][worker],
-            few=len(self._jobs) < self._spread,
+            few=self._most_together() < self._spread,
             contended=contended,
         )
         if taken is NOTHING:
@@ -550,6 +550,11 @@ class Scheduler:
         if jobs:
             self._slices[lane][worker] = 0
         return jobs
+
+    def _most_together(self) -> float:
+        """Return how many of the present jobs have rows at the same time at most."""
+        rows = self._queue.rows + sum(map(sum, self._running.rows.values()))
+        return len(self._jobs) * min(self.most_rows / rows, 1.0)
 
     def _start(self, job: Job, worker: int, lane: int) -> None:
         job.lane, job.started = lane, self._clock()

@@ -585,7 +585,8 @@ class ShortlistBuffers(OnnxBuffers):
     ) -> None:
         super().__init__(layout, graphs.decoder, shape, beam)
         self._graphs = graphs
-        self._pieces = [np.empty(0, np.int32)] * shape.sentences  # by slot, the permitted pieces of its sentence
+        # (slots, vocab, padded as piece ids are), True at the permitted pieces of the sentence of a slot.
+        self._permitted = np.zeros((shape.sentences, len(pad_pieces(np.arange(graphs.vocab)))), np.bool_)
         self._whole = False  # whether the union is the whole vocabulary
         self._outdated = True  # whether sentences were placed since the union was computed
         self._bound_to_union: set[ort.IOBinding] = set()  # to the current union
@@ -593,19 +594,20 @@ class ShortlistBuffers(OnnxBuffers):
     def place(self, slot: int, encoded: Encoded, index: int, piece_ids: np.ndarray | None = None) -> None:
         assert piece_ids is not None
         super().place(slot, encoded, index)
-        self._pieces[slot] = piece_ids
-        if self._whole:
-            allowed = self._arrays[names.ALLOWED][slot]
-            allowed[:] = False
-            allowed[piece_ids] = True
-        else:
-            self._outdated = True
+        permitted = self._permitted[slot]
+        permitted[:] = False
+        permitted[piece_ids] = True
+        self._outdated = self._outdated or not self._whole
 
     def move(self, source: int, target: int, length: int) -> int:
-        self._pieces[target] = self._pieces[source]
+        self._permitted[target] = self._permitted[source]
         if not self._outdated:
             self._arrays[names.ALLOWED][target] = self._arrays[names.ALLOWED][source]
         return super().move(source, target, length)
+
+    @property
+    def nbytes(self) -> int:
+        return super().nbytes + self._permitted.nbytes
 
     def _bound_step(self, session: ort.InferenceSession, sentences: int, logits: bool) -> Bound:
         assert not logits  # the graph returns none
@@ -620,20 +622,12 @@ class ShortlistBuffers(OnnxBuffers):
     def _update_union(self, sentences: int) -> None:
         self._whole = self._graphs.may_compute_all and sentences >= MANY
         if self._whole:
-            self._arrays |= self._graphs.inputs_of_all
-            allowed = np.zeros((len(self._pieces), len(self._arrays[names.PIECE_IDS])), np.bool_)
-            for row, pieces in zip(allowed, self._pieces, strict=True):
-                row[pieces] = True
-            self._arrays[names.ALLOWED] = allowed
+            self._arrays |= {**self._graphs.inputs_of_all, names.ALLOWED: self._permitted}
         else:
-            union = unite(self._pieces[:sentences])
+            union = unite(self._permitted[:sentences])
             self._arrays |= {**self._graphs.inputs_of(union.piece_ids), names.ALLOWED: union.allowed}
         self._outdated = False
         self._bound_to_union.clear()
-
-    def _inputs(self, sentences: int) -> Iterator[Slice]:
-        yield from super()._inputs(sentences)
-        yield from self._union_inputs(sentences)
 
     def _union_inputs(self, sentences: int) -> Iterator[Slice]:
         """Yield the inputs whose arrays change with every union."""

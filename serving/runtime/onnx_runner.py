@@ -106,8 +106,9 @@ RECORDED_GRAPHS = names.DECODER, names.GREEDY, names.COPY_ROWS, *CARD_GRAPHS
 MAX_LOGITS = 32 << 20  # bytes of one run of the scorer, with its attention, unless one pair has more
 KEPT_LOGITS = 4 << 20  # bytes; the memory of a run of the scorer with more is freed when no run follows
 RUN_LOGITS = 3  # ratio of the memory of a run of the scorer to the bytes of its logits; no other graph takes more
-SMALL = 16 << 20  # bytes; weights of this size stay in the shared cache, so that each core reads all of them
+SMALL = 16 << 20  # bytes; weights of a step of this size stay in the shared cache, so that each core reads all of them
 SPREAD_OF_SMALL, SPREAD = 5, 16  # sentences, see Runner.spread
+INT8 = "tensor(int8)"  # the type of quantised weights
 COMPUTING = ActiveThreads()
 """The threads that run graphs of any model of this process."""
 
@@ -175,6 +176,7 @@ def load_runner(
         beam=beam,
         helped_scorer=helped_scorer,
         any_width=precision in (*NATIVES, FP16_NATIVE),
+        step_bytes=loader.step_bytes(bundle.manifest.target_vocab),
         release_pages=loader.weights.release_pages,
     )
 
@@ -238,6 +240,21 @@ class _Loader:
         shared_cores = all_cores if shared else self.session(name, self.shared_threads)
         return SessionPair(all_cores, shared_cores, COMPUTING)
 
+    def step_bytes(self, vocab: int) -> int:
+        """Return about the bytes of weights that a step of the decoder reads, with a shortlist if there is one.
+
+        vocab: rows of the table of embeddings, at least. An output layer in floats may share it; others read few rows.
+        """
+        listed = names.DECODER_SHORTLIST in self.graphs
+        graph = self.graphs[names.DECODER_SHORTLIST if listed else names.DECODER]
+        tensors = [(each, each.data_type() == INT8) for each in self.weights.tensors(graph).values()]
+        by_row = listed or any(quantised for _, quantised in tensors)
+        return sum(
+            each.tensor_size_in_bytes()
+            for each, quantised in tensors
+            if quantised or not (by_row and each.shape()[0] >= vocab)
+        )
+
     def on_cpu(self) -> _Loader:
         """Return a maker of sessions on the CPU."""
         return self if self.native else replace(self, provider=CPU, register=None)
@@ -292,6 +309,7 @@ class OnnxRunner:
     recorder: GraphRecorder = field(default_factory=GraphRecorder)
     beam: ort.InferenceSession | None = None  # the graph of beam search, in main memory
     helped_scorer: bool = False  # whether the scorer has one thread, and helpers as the encoder
+    step_bytes: int = 0  # see _Loader
     any_width: bool = False  # True with our operators, most of which read each sentence up to its length
     release_pages: Callable[[], None] = lambda: None  # see SharedWeights
     layouts: dict[ort.InferenceSession, StateLayout] = field(default_factory=dict)  # by decoder
@@ -329,7 +347,7 @@ class OnnxRunner:
     @property
     def spread(self) -> int:
         """See Runner. Measured on two cores with greedy search. With a beam of 4 it is about 4 for a small model."""
-        return SPREAD_OF_SMALL if self.graph_bytes < SMALL else SPREAD
+        return SPREAD_OF_SMALL if self.step_bytes < SMALL else SPREAD
 
     @property
     def run_bytes(self) -> int:

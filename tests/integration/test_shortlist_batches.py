@@ -171,3 +171,12 @@ def test_output_rows_are_gathered_once_for_sentences_that_join_together() -> Non
     buffers.move(7, 0, 3)
     buffers.step(7, logits=False)
     assert len(gathered) == 2
+
+
+@pytest.mark.parametrize("precision", PRECISIONS)
+def test_a_step_is_said_to_read_the_output_layer_only_without_a_shortlist(precision: str) -> None:
+    model = random_model()
+    every, listed = (runner_of(model, precision, shortlist=given).step_bytes for given in (None, random_shortlist()))
+    output = VOCAB * model.settings.dim * (4 if precision == "fp32" else 1)
+    assert 0 < listed < every
+    assert output <= every - listed < 2 * output, "of the table of embeddings few rows are read"

@@ -94,6 +94,13 @@ def test_what_is_queued_behind_a_full_engine_is_left_to_the_rows_that_become_fre
     assert [len(next_step(scheduler, worker)[0]) for worker in (0, 1)] == [8, 8]
 
 
+@pytest.mark.parametrize(("rows", "beam_size", "expected"), [(15, 1, 15), (16, 1, 8), (60, 4, 15), (64, 4, 8)])
+def test_texts_are_few_if_few_run_together_however_many_wait(rows: int, beam_size: int, expected: int) -> None:
+    scheduler = Scheduler(EngineLimits(max_rows=rows), 2, NullObserver())
+    scheduler.submit([job(beam_size=beam_size) for _ in range(40)])
+    assert len(next_step(scheduler, 0)[0]) == expected
+
+
 @given(st.lists(st.integers(0, 20), min_size=1, max_size=4), st.lists(st.integers(1, 8), max_size=20))
 def test_all_queued_texts_are_taken_by_workers_below_the_mean(running: list[int], waiting: list[int]) -> None:
     assume(sum(running) + len(waiting) >= EngineLimits().spread)

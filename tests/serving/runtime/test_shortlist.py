@@ -10,7 +10,7 @@ import numpy as np
 import pytest
 
 from lingon.errors import BundleError
-from lingon.serving.runtime.shortlist import COLUMN_MULTIPLE, Shortlist, unite
+from lingon.serving.runtime.shortlist import COLUMN_MULTIPLE, Shortlist, ShortlistUnion, unite
 from lingon.text import BOS, EOS, PAD, UNK
 
 ORIGIN = Path("models/random/1/shortlist.npz")
@@ -113,10 +113,17 @@ def test_an_unreadable_file_is_refused_by_name(content):
         read(content)
 
 
+def union_of(sets: list[np.ndarray]) -> ShortlistUnion:
+    permitted = np.zeros((len(sets), TARGET_VOCAB), np.bool_)
+    for row, pieces in zip(permitted, sets, strict=True):
+        row[pieces] = True
+    return unite(permitted)
+
+
 @pytest.mark.parametrize("count", [1, 2, 33])
 def test_in_a_union_every_sentence_may_use_only_its_own_set(count):
     sets = random_sets(count)
-    union = unite(sets)
+    union = union_of(sets)
     assert union.allowed.shape == (count, len(union.piece_ids))
     for pieces, allowed in zip(sets, union.allowed, strict=True):
         assert union.piece_ids[allowed].tolist() == pieces.tolist()
@@ -124,7 +131,7 @@ def test_in_a_union_every_sentence_may_use_only_its_own_set(count):
 
 def test_a_union_is_padded_with_the_end_token_which_no_sentence_may_use_there():
     for count in (1, 5, 40):
-        union = unite(random_sets(count))
+        union = union_of(random_sets(count))
         real = len(np.unique(np.concatenate(random_sets(count))))
         assert len(union.piece_ids) == -(-real // COLUMN_MULTIPLE) * COLUMN_MULTIPLE
         assert (np.diff(union.piece_ids[:real]) > 0).all()
@@ -133,20 +140,20 @@ def test_a_union_is_padded_with_the_end_token_which_no_sentence_may_use_there():
 
 
 def test_a_union_that_fits_its_columns_is_not_padded():
-    union = unite([np.append(EOS, np.arange(10, 10 + COLUMN_MULTIPLE - 1))])
+    union = union_of([np.append(EOS, np.arange(10, 10 + COLUMN_MULTIPLE - 1))])
     assert len(union.piece_ids) == COLUMN_MULTIPLE
     assert union.allowed.all()
 
 
 def test_a_free_slot_may_use_no_piece_and_changes_nothing():
     sets = random_sets(3)
-    with_free, without = unite([sets[0], np.empty(0, np.int64), *sets[1:]]), unite(sets)
+    with_free, without = union_of([sets[0], np.empty(0, np.int64), *sets[1:]]), union_of(sets)
     assert with_free.piece_ids.tolist() == without.piece_ids.tolist()
     assert not with_free.allowed[1].any()
     assert np.array_equal(with_free.allowed[[0, 2, 3]], without.allowed)
 
 
 def test_a_union_without_sentences_has_columns_of_padding_only():
-    union = unite([])
+    union = union_of([])
     assert union.piece_ids.tolist() == [EOS] * COLUMN_MULTIPLE
     assert union.allowed.shape == (0, COLUMN_MULTIPLE)
