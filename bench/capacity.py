@@ -181,15 +181,13 @@ def poisson_calls(
         yield now, works[int(chance.random() * len(works))]
 
 
-def simulate(
-    speeds: Sequence[Sequence[float]], calls: Iterator[tuple[float, float]], policy: Policy, seed: int = 1
-) -> list[float]:
+def simulate(speeds: Sequence[Sequence[float]], calls: Iterator[tuple[float, float]], policy: Policy) -> list[float]:
     """Send calls to machines, and return the seconds of each, in the order of their ends.
 
     speeds: of each machine, see Machine
     calls: times and works, the earliest first
     """
-    machines, counts, chance = [Machine(each) for each in speeds], Counts(len(speeds)), random.Random(seed)
+    machines, counts, chance = [Machine(each) for each in speeds], Counts(len(speeds)), random.Random(1)
     ends: list[tuple[float, int, int]] = []  # time, machine and its version
     took: list[float] = []
 

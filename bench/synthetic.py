@@ -268,9 +268,9 @@ def write_half_precision(folder: Path, shape: Shape, provider: str, *more: str) 
     return write_bundle(folder, manifest, graphs | weight_files(weights))
 
 
-def mixed_sources(shape: Shape, count: int, seed: int = 4) -> tuple[tuple[int, ...], ...]:
+def mixed_sources(shape: Shape, count: int) -> tuple[tuple[int, ...], ...]:
     """Return sources of mixed lengths: random pieces and EOS."""
-    random = np.random.default_rng((shape.seed, seed))
+    random = np.random.default_rng((shape.seed, 4))
     lengths = mixed_lengths(random, count)
     pieces = (random.integers(UNK + 1, shape.vocab, length - 1).tolist() for length in lengths)
     return tuple((*row, EOS) for row in pieces)

@@ -77,9 +77,9 @@ class Record(NamedTuple):
     answers: list[Answer]
 
 
-def read_record(path: Path = OUTPUT) -> Record:
+def read_record() -> Record:
     """Return the talk that was written last."""
-    head, *lines = map(json.loads, path.read_text(encoding="utf-8").splitlines())
+    head, *lines = map(json.loads, OUTPUT.read_text(encoding="utf-8").splitlines())
     return Record(**head, answers=[Answer(**line) for line in lines])
 
 

@@ -87,10 +87,10 @@ def segment(x: float, y: float, to_x: float, to_y: float, kind: str) -> str:
     return f'<path class="{kind}" d="M{x:.1f} {y:.1f}L{to_x:.1f} {to_y:.1f}"/>'
 
 
-def polyline(points: Iterable[Point], kind: str, style: str = "") -> str:
+def polyline(points: Iterable[Point], kind: str) -> str:
     """Return a line through points in pixels."""
     path = "L".join(f"{x:.1f} {y:.1f}" for x, y in points)
-    return f'<path class="{kind}" d="M{path}"{style}/>'
+    return f'<path class="{kind}" d="M{path}"/>'
 
 
 def histogram(

@@ -135,7 +135,7 @@ async def measure(
     return rows
 
 
-def best_within_lag(rows: Sequence[Row], name: str, most_ms: float = MOST_LAG_MS) -> Row | None:
-    """Return the row of a set with the best BLEU of those with at most this LAAL; None if there is none."""
-    near = [row for row in rows if row["set"] == name and row.get("laal_ms", float("inf")) <= most_ms]
+def best_within_lag(rows: Sequence[Row], name: str) -> Row | None:
+    """Return the row of a set with the best BLEU of those with a LAAL of MOST_LAG_MS at most; None if there is none."""
+    near = [row for row in rows if row["set"] == name and row.get("laal_ms", float("inf")) <= MOST_LAG_MS]
     return max(near, key=lambda row: float(row["bleu"]), default=None)

@@ -114,10 +114,10 @@ def download(
     part.publish(file.path)
 
 
-def read_small(url: str, most: int, patience: Patience | None = None) -> bytes:
+def read_small(url: str, most: int) -> bytes:
     """Return the content of a small file, `most` bytes at the most. Raises DownloadError."""
     try:
-        with _answer(Request(url, headers=_headers()), patience or Patience()) as response:
+        with _answer(Request(url, headers=_headers()), Patience()) as response:
             content: bytes = response.read(most + 1)
     except _Cut as cut:
         raise DownloadError(f"{url}: {cut}") from None

@@ -10,7 +10,6 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import TypeAlias
 from xml.parsers import expat
-from xml.sax.saxutils import escape, quoteattr
 
 from lingon.errors import CorpusError
 from lingon.language_tags import is_same_language, is_same_tag
@@ -30,8 +29,8 @@ TERMS = ("termSec", "tig", "ntig")
 CODES = ("bpt", "ept", "it", "ph", "ut")
 """The names of the elements of TMX whose content is markup, not text."""
 
-PREFERRED, ADMITTED, DEPRECATED, SUPERSEDED = (
-    f"{each}-admn-sts" for each in ("preferredTerm", "admittedTerm", "deprecatedTerm", "supersededTerm")
+PREFERRED, DEPRECATED, SUPERSEDED = (
+    f"{each}-admn-sts" for each in ("preferredTerm", "deprecatedTerm", "supersededTerm")
 )
 """What TBX says about a term."""
 
@@ -227,66 +226,3 @@ def _status(group: Node) -> str:
     notes = [each for each in group.all("termNote") if each.attributes.get("type") == STATUS]
     text = next((each.text for each in (*notes, *group.all(STATUS))), "")
     return text if text.endswith("-admn-sts") or not text else f"{text}-admn-sts"
-
-
-def check_plain(terms: Sequence[Term], *, rated: bool) -> None:
-    """Raise TermError for a term with something that a form has no place for; rated: whether terms may be forbidden."""
-    for number, term in enumerate(terms, start=1):
-        whole = Term(term.source, term.target, term.variants if rated else (), forbid=term.forbid if rated else ())
-        if term != whole or not (term.target or term.forbid):
-            form = "TBX" if rated else "TMX"
-            raise TermError(number, f"{shown(term.source)} has more than {form} has a place for; write .csv or .tsv")
-
-
-def written_tbx(terms: Sequence[Term], source: str, target: str) -> str:
-    """Return terms as TBX-Basic, version 3. Raises TermError for one whose case counts or that is found by stems."""
-    check_plain(terms, rated=True)
-    entries = "".join(
-        f'      <conceptEntry id="c{number}">\n'
-        f"{_section(source, [(term.source, '')])}"
-        f"{_section(target, _statuses(term))}"
-        "      </conceptEntry>\n"
-        for number, term in enumerate(terms, start=1)
-    )
-    return (
-        '<?xml version="1.0" encoding="UTF-8"?>\n'
-        f'<tbx xmlns="urn:iso:std:iso:30042:ed-2" style="dca" type="TBX-Basic" xml:lang={quoteattr(source)}>\n'
-        "  <tbxHeader>\n    <fileDesc>\n      <sourceDesc>\n        <p>Terms written by Lingon</p>\n"
-        "      </sourceDesc>\n    </fileDesc>\n  </tbxHeader>\n"
-        f"  <text>\n    <body>\n{entries}    </body>\n  </text>\n</tbx>\n"
-    )
-
-
-def _statuses(term: Term) -> list[tuple[str, str]]:
-    preferred = PREFERRED if term.variants or term.forbid else ""
-    right = [(term.target, preferred)] if term.target else []
-    return [*right, *((each, ADMITTED) for each in term.variants), *((each, DEPRECATED) for each in term.forbid)]
-
-
-def _section(language: str, terms: Sequence[tuple[str, str]]) -> str:
-    written = "".join(
-        f"          <termSec>\n            <term>{escape(text)}</term>\n"
-        + (f'            <termNote type="{STATUS}">{status}</termNote>\n' if status else "")
-        + "          </termSec>\n"
-        for text, status in terms
-    )
-    return f"        <langSec xml:lang={quoteattr(language)}>\n{written}        </langSec>\n"
-
-
-def written_tmx(terms: Sequence[Term], source: str, target: str) -> str:
-    """Return terms as TMX 1.4. Raises TermError for one that is more than a source and a target."""
-    check_plain(terms, rated=False)
-    units = "".join(
-        "    <tu>\n"
-        f"      <tuv xml:lang={quoteattr(source)}><seg>{escape(term.source)}</seg></tuv>\n"
-        f"      <tuv xml:lang={quoteattr(target)}><seg>{escape(term.target)}</seg></tuv>\n"
-        "    </tu>\n"
-        for term in terms
-    )
-    return (
-        '<?xml version="1.0" encoding="UTF-8"?>\n'
-        '<tmx version="1.4">\n'
-        f'  <header creationtool="lingon" creationtoolversion="1" segtype="phrase" o-tmf="lingon" adminlang="en" '
-        f'srclang={quoteattr(source)} datatype="plaintext"/>\n'
-        f"  <body>\n{units}  </body>\n</tmx>\n"
-    )

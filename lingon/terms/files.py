@@ -1,15 +1,15 @@
-"""Files of terms, read and written whole: .tsv, .csv, .tbx and .tmx."""
+"""Files of terms, read whole: .tsv, .csv, .tbx and .tmx."""
 
 from __future__ import annotations
 
 from codecs import BOM_UTF8, BOM_UTF16_BE, BOM_UTF16_LE
-from collections.abc import Iterable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 
 from lingon.errors import CorpusError, SettingsError
-from lingon.terms.concepts import read_concepts, written_tbx, written_tmx
-from lingon.terms.tables import read_table, written_table
-from lingon.terms.term import Term, TermError, check_numbered, check_terms
+from lingon.terms.concepts import read_concepts
+from lingon.terms.tables import read_table
+from lingon.terms.term import Term, TermError, check_numbered
 
 MOST_BYTES = 256 << 20  # of a file: 100,000 terms with all that each may have are less
 MOST_ENTRIES = 1_000_000  # of a file
@@ -76,17 +76,3 @@ def _bounded(name: str, entries: Iterator[tuple[int, Term]]) -> Iterator[tuple[i
         if number > MOST_ENTRIES:
             raise CorpusError(f"{name}: has more than {MOST_ENTRIES:,} entries")
         yield number, term
-
-
-def written_terms(name: str, terms: Iterable[Term], source: str = "", target: str = "") -> bytes:
-    """Return a file of terms, of the form that its name says; `read_terms` reads the same terms.
-
-    source, target: BCP-47, which .tbx and .tmx need
-    Raises TermError for a term that is out of bounds, and for one with something that the form has no place for.
-    """
-    suffix, checked = _suffix(name), check_terms(terms)
-    if suffix in (".tsv", ".csv"):
-        return written_table(checked, source, target, tabs=suffix == ".tsv").encode()
-    if not (source and target):
-        raise SettingsError(f"{name}: a file that ends in {suffix} needs the languages of source and target")
-    return (written_tbx if suffix == ".tbx" else written_tmx)(checked, source, target).encode()

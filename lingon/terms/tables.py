@@ -203,32 +203,3 @@ def _flag(number: int, name: str, column: int | None, cells: Sequence[str], on: 
             number, f"the column {name} must be {' or '.join(filter(None, (*off, on)))}, got {shown(value)}"
         )
     return value == on
-
-
-def written_table(terms: Sequence[Term], source: str, target: str, *, tabs: bool) -> str:
-    """Return terms as a table; see `read_table`.
-
-    It has no row of names if all are a source and a target alone, and the first is not read as a row of names.
-    """
-    rows: list[Sequence[str]] = [(term.source, term.target) for term in terms]
-    plain = all(term.target and term == Term(term.source, term.target) for term in terms)
-    if not plain or (rows and _is_row_of_names(rows[0], source, target)):
-        variants = max(len(term.variants) for term in terms)
-        forbidden = max(1, *(len(term.forbid) for term in terms))  # with this column a target may be empty
-        head = [SOURCES[0], TARGETS[0], *[VARIANT] * variants, CASE, *[FORBID] * forbidden, STEMS]
-        rows = [head, *(_row(term, variants, forbidden) for term in terms)]
-    if tabs:
-        return "".join("\t".join(row) + "\n" for row in rows)
-    written = io.StringIO(newline="")
-    csv.writer(written, lineterminator="\n").writerows(rows)
-    return written.getvalue()
-
-
-def _row(term: Term, variants: int, forbidden: int) -> list[str]:
-    exact, stems = EXACT if term.exact else "", YES if term.stems else ""
-    several = _filled(term.variants, variants), _filled(term.forbid, forbidden)
-    return [term.source, term.target, *several[0], exact, *several[1], stems]
-
-
-def _filled(texts: Sequence[str], count: int) -> list[str]:
-    return [*texts, *[""] * (count - len(texts))]

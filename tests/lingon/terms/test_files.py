@@ -10,8 +10,9 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from lingon.errors import CorpusError, LingonError, SettingsError
-from lingon.terms.files import SUFFIXES, read_terms, written_terms
+from lingon.terms.files import SUFFIXES, read_terms
 from lingon.terms.term import Term, TermError, check_terms
+from tests.support.term_files import written_terms
 
 LETTERS = string.ascii_letters + "äß漢 \"',;|&<>.#=-"
 TEXT = st.text(alphabet=LETTERS, min_size=1, max_size=8).filter(lambda text: text.strip())
@@ -74,35 +75,6 @@ def test_a_written_file_is_read_by_its_path(tmp_path: Path):
         path = tmp_path / f"terms{suffix.upper()}"
         path.write_bytes(written_terms(path.name, terms, "en", "de"))
         assert list(read_terms(path, "en", "de")) == terms
-
-
-@pytest.mark.parametrize(
-    ("terms", "name", "message"),
-    [
-        ([Term("a", "b"), Term("c", "d", exact=True)], "a.tbx", 'entry 2: "c" has more than TBX has a place for'),
-        ([Term("c", "d", stems=True)], "a.tbx", 'entry 1: "c" has more than TBX has a place for'),
-        ([Term("c", "d", ("e",))], "a.tmx", 'entry 1: "c" has more than TMX has a place for'),
-        ([Term("c")], "a.tmx", 'entry 1: "c" has more than TMX has a place for'),
-        ([Term("c", "")], "a.tbx", 'entry 1: "c" has more than TBX has a place for'),
-        ([Term("a", "b"), Term("A", "c")], "a.tsv", "entries 1 and 2: contradict each other"),
-        ([Term("a", "b")], "a.xls", "a.xls: a file of terms must end in .tsv, .csv, .tbx, .tmx, got .xls"),
-    ],
-)
-def test_what_a_form_has_no_place_for_is_not_written(terms: list[Term], name: str, message: str):
-    with pytest.raises(LingonError) as raised:
-        written_terms(name, terms, "en", "de")
-    assert message in str(raised.value)
-
-
-def test_languages_are_needed_where_a_form_says_them():
-    with pytest.raises(SettingsError, match=r"^a.tmx: a file that ends in .tmx needs the languages"):
-        written_terms("a.tmx", [Term("a", "b")], "en")
-
-
-@pytest.mark.parametrize("pair", [("source", "target"), ("is", "it"), ("Original", "Translation")])
-def test_a_first_term_is_not_read_as_names_of_columns(pair: tuple[str, str]):
-    terms = [Term(*pair), Term("dog", "Hund")]
-    assert read(written_terms("a.csv", terms), "a.csv") == terms
 
 
 DOGS = [Term("dog", "Hund"), Term("big house", "Haus, groß")]
