@@ -43,7 +43,6 @@ def live(
     file: Annotated[
         Path | None,
         typer.Argument(
-            metavar="FILE",
             help="WebVTT (.vtt), SubRip (.srt), lines of JSON (.json, .jsonl) or text.",
             show_default="standard input, as it arrives",
         ),

@@ -11,7 +11,7 @@ from typing import NamedTuple
 
 from google.rpc import code_pb2
 
-from lingon.errors import QueueFull, Unsupported
+from lingon.errors import QueueFull, RequestTooLarge, Unsupported
 from lingon.serving.translation.engine_client import RETRY_SECONDS
 from lingon.serving.translation.memories import NO_MEMORIES, RequestMemories, request_memories
 from lingon.serving.translation.options import ResolvedOptions
@@ -316,8 +316,18 @@ class PivotTranslator:
         return _Intermediate(reply.results, indices, rest, bridges, [outcomes[index] for index in indices], taken)
 
     async def _bridges(self, request: Request, terms: RequestTerms, deadline: float | None, caller: str) -> Bridges:
-        """Return the terms that may be in the texts, with their translations into the pivot language."""
+        """Return the terms that may be in the texts, with their translations into the pivot language.
+
+        Raises RequestTooLarge for more than a request may have sentences: each is translated, and terms within each
+        other may be many more than the words of the texts.
+        """
         owned = await asyncio.to_thread(occurring, terms, request.texts) if terms else []
+        if len(owned) > (most := self._first.most_sentences):
+            raise RequestTooLarge(
+                "texts",
+                f"texts have {len(owned)} different terms; a request through a pivot language may have {most} at most; "
+                "send it in several",
+            )
         options, found = self._first_options(request.options), list[str]()
         for begin in range(0, len(owned), BATCH):
             batch = pb.TranslateRequest(

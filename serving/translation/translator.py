@@ -409,6 +409,11 @@ class Translator:
         return self._lexicon.words
 
     @property
+    def most_sentences(self) -> int:
+        """The most sentences of a request."""
+        return self._limits.max_queue_texts
+
+    @property
     def tokenizer(self) -> Tokenizer:
         """The tokenizer of the pair of languages."""
         return self._tokenizer

@@ -153,6 +153,9 @@ async def test_a_revoked_certificate_is_refused_at_once_on_an_open_connection_to
     async with mutual(tmp_path, tls_client_crl=lists) as server, channel_with(server.server.port, revoked) as channel:
         stub: Any = pb_grpc.TranslationServiceStub(channel)
         await stub.Translate(TOM)
+        speaker = stub.TranslateLive()
+        await speaker.write(pb.TranslateLiveRequest(start=pb.LiveStart()))
+        await speaker.read()
         lists.write_bytes(OURS.revoke(named("another"), revoked))
 
         async def refused() -> bool:
@@ -163,6 +166,9 @@ async def test_a_revoked_certificate_is_refused_at_once_on_an_open_connection_to
             return False
 
         await eventually(refused)
+        await speaker.write(pb.TranslateLiveRequest(words=pb.LiveWords(words=[pb.LiveWord(text="Tom")])))
+        with pytest.raises(grpc.aio.AioRpcError, match="the client certificate is revoked"):
+            await speaker.read()
         port = server.server.port
         assert await end_of(port, revoked) == ("UNAUTHENTICATED", "the client certificate is revoked")
         assert (await end_of(port, revoked, method="/no.such.Service/Method"))[0] == "UNAUTHENTICATED"

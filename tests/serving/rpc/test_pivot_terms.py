@@ -15,7 +15,7 @@ from lingon.terms.term import Term
 from lingon.translation.v1 import stores_pb2 as stores
 from lingon.translation.v1 import stores_pb2_grpc
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.echo_engine import RunningServer, running
+from tests.support.echo_engine import RunningServer, details, failure, running
 from tests.support.gateway import BUNDLES, Dictionary, TwoModels
 
 GERMAN = {"source_language_code": "de", "target_language_code": "fr"}
@@ -106,6 +106,21 @@ async def test_terms_of_a_glossary_are_those_from_the_source_to_the_target_langu
         await stub.PutGlossary(iter([request]))
     (result,) = (await server.translate("Das Meer.", glossaries=["shop"], **GERMAN)).results
     assert [(each.target, each.glossary, each.means) for each in result.terms] == [("gare", "shop", REPAIRED)]
+
+
+async def test_a_request_with_more_terms_within_each_other_than_sentences_is_refused():
+    words = ["Wo", "ist", "der", "alte", "Mann"]
+    parts = [" ".join(words[begin:end]) for begin in range(5) for end in range(begin + 1, 6)]
+    async with running(bundles=BUNDLES, loader=Models, max_queue_texts=14) as server:
+        terms = [pb.Term(source=part, target="gare") for part in parts]
+        status, _ = await failure(server.translate(" ".join(words), terms=terms, **GERMAN))
+        assert details(status)["ErrorInfo"].reason == "REQUEST_TOO_LARGE"
+        assert status.message.startswith(
+            "texts have 15 different terms; a request through a pivot language may have 14"
+        )
+        assert server.metric("lingon_sentences_total", model="de-en", version="1", outcome="OK") == 0
+        (result,) = (await server.translate(" ".join(words), terms=terms[1:], **GERMAN)).results
+        assert result.terms
 
 
 def bridges(*terms: Term, **translations: str) -> Bridges:
