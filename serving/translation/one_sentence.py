@@ -23,12 +23,12 @@ from lingon.serving.translation.steps import Guarding
 from lingon.text import Tokenizer, normalise
 from lingon.translation.v1 import translation_pb2 as pb
 
-PLAIN_FIELDS = frozenset(("texts", "model", "source_language_code", "target_language_code", "options"))
+PLAIN_FIELDS = frozenset(("texts", "model", "source_language_code", "target_language_code", "options", "terms"))
 """The fields of a request that may be set. All others, also those of later versions, need more than one job."""
 
 
 def has_one_plain_text(request: pb.TranslateRequest) -> bool:
-    """Return whether a request has one text, and sets nothing but its model, its languages and its search."""
+    """Return whether a request has one text, and sets nothing but its model, its languages, its search and terms."""
     return len(request.texts) == 1 and PLAIN_FIELDS.issuperset(field.name for field, _ in request.ListFields())
 
 

@@ -168,20 +168,30 @@ async def request_terms(
     """
     if not (request.terms or request.glossaries):
         return NO_TERMS
-    field = "terms" if request.terms else "glossaries"
-    _check_options(field, options)
-    if len(request.terms) > MOST_IN_REQUEST:
-        raise InvalidRequest("terms", f"terms must be at most {MOST_IN_REQUEST}, got {len(request.terms)}")
+    own = own_terms(request, options, languages)
+    if not request.glossaries:
+        return own
     if len(request.glossaries) > MOST_GLOSSARIES:
         raise InvalidRequest(
             "glossaries", f"glossaries must be at most {MOST_GLOSSARIES} names, got {len(request.glossaries)}"
         )
-    written = tuple(term.SerializeToString(deterministic=True) for term in request.terms)
-    own = [("", _matcher(written, languages[0]))] if written else []
     stored = await stores.glossaries.find(stores.owner, list(request.glossaries), *languages)
-    key = b"".join(len(each).to_bytes(4, "little") + each for each in written)
     versions = "".join(f" {_number(matcher)} {name}\0" for name, matcher in stored)
-    return RequestTerms((*own, *stored), languages, key + versions.encode())
+    return RequestTerms((*own.dictionaries, *stored), languages, own.key + versions.encode())
+
+
+def own_terms(
+    request: pb.TranslateRequest | pb.TranslateStreamRequest, options: ResolvedOptions, languages: tuple[str, str]
+) -> RequestTerms:
+    """Return the terms of a request without those of its glossaries; see `request_terms`. Raises InvalidRequest."""
+    _check_options("terms" if request.terms else "glossaries", options)
+    if not request.terms:
+        return NO_TERMS
+    if len(request.terms) > MOST_IN_REQUEST:
+        raise InvalidRequest("terms", f"terms must be at most {MOST_IN_REQUEST}, got {len(request.terms)}")
+    # One message, because each that is written by itself takes half a microsecond.
+    written = pb.TranslateRequest(terms=request.terms).SerializeToString(deterministic=True)
+    return RequestTerms([("", _matcher(written, languages[0]))], languages, written)
 
 
 def _check_options(field: str, options: ResolvedOptions) -> None:
@@ -195,16 +205,16 @@ def _check_options(field: str, options: ResolvedOptions) -> None:
             raise InvalidRequest(field, f"{field} cannot be used with {name}")
 
 
-def _matcher(written: tuple[bytes, ...], language: str) -> Matcher:
+def _matcher(written: bytes, language: str) -> Matcher:
     """Return what finds the terms of a request. Raises InvalidRequest for a wrong one."""
-    if sum(map(len, written)) > MOST_CACHED_BYTES:
+    if len(written) > MOST_CACHED_BYTES:
         return _new_matcher(written, language)
     return _cached_matcher(written, language)
 
 
-def _new_matcher(written: tuple[bytes, ...], language: str) -> Matcher:
+def _new_matcher(written: bytes, language: str) -> Matcher:
     try:
-        return Matcher(check_terms(Term.of(pb.Term.FromString(each)) for each in written), language)
+        return Matcher(check_terms(map(Term.of, pb.TranslateRequest.FromString(written).terms)), language)
     except TermError as error:
         field = f"terms[{error.number - 1}]"
         raise InvalidRequest(field, f"terms: {error}") from None

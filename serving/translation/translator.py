@@ -48,7 +48,14 @@ from lingon.serving.translation.replies import pair_error, text_error
 from lingon.serving.translation.second_opinions import RequestSecond
 from lingon.serving.translation.steps import Guarding, TextModel
 from lingon.serving.translation.tasks import PairTask, RequestTask, TextEvents, TextTask
-from lingon.serving.translation.terms import NO_TERMS, NOTHING_STORED, CallerStores, RequestTerms, request_terms
+from lingon.serving.translation.terms import (
+    NO_TERMS,
+    NOTHING_STORED,
+    CallerStores,
+    RequestTerms,
+    own_terms,
+    request_terms,
+)
 from lingon.text import Tokenizer
 from lingon.translation.v1 import translation_pb2 as pb
 
@@ -204,6 +211,8 @@ class Translator:
         if self.cache is not None or self.second is not None or not has_one_plain_text(request):
             return None
         options = self.resolve(request.options, request.text)
+        if request.terms and own_terms(request, options, self._languages).find(request.texts[0]):
+            return None
         return self._sentences.read(request.texts[0], options) if is_plain_search(options) else None
 
     def reply_to(self, sentence: OneSentence, result: pb.TextResult) -> pb.TranslateResponse:
@@ -286,16 +295,18 @@ class Translator:
         self, request: Request, options: ResolvedOptions, stores: CallerStores = NOTHING_STORED
     ) -> RequestTerms:
         """Return the terms of a request, see `request_terms`. options: of the request, resolved."""
-        return await request_terms(
-            request, options, (self.manifest.source_language, self.manifest.target_language), stores
-        )
+        return await request_terms(request, options, self._languages, stores)
 
     async def memories(
         self, request: Request, options: ResolvedOptions, stores: CallerStores = NOTHING_STORED
     ) -> RequestMemories:
         """Return the translation memories of a request, see `request_memories`. options: of the request, resolved."""
-        languages = self.manifest.source_language, self.manifest.target_language
-        return await request_memories(request, options, languages, stores.memories, stores.owner)
+        return await request_memories(request, options, self._languages, stores.memories, stores.owner)
+
+    @property
+    def _languages(self) -> tuple[str, str]:
+        """The source and the target language."""
+        return self.manifest.source_language, self.manifest.target_language
 
     def start(self, options: ResolvedOptions) -> pb.StreamStart:
         """Return the first message of a stream."""

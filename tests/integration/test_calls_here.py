@@ -7,6 +7,7 @@ import threading
 from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -182,6 +183,34 @@ def test_one_sentence_has_the_answer_of_the_event_loop(local: Local, options: pb
         request = pb.TranslateRequest(texts=[text], options=options)
         expected = answered(lambda request=request: local.translator.begin("Translate", request).result())  # type: ignore[misc]
         assert answered(lambda request=request: local.translator.translate(request)) == expected  # type: ignore[misc]
+
+
+def test_terms_that_are_not_in_the_sentence_change_neither_its_answer_nor_its_way(reading: Local) -> None:
+    search = pb.DecodingOptions(beam_size=4)
+    translator = reading.translator._translator
+    free = reading.translator.translate(pb.TranslateRequest(texts=[PLAIN], options=search))
+    for term, is_there in (("ship", False), ("man", True), ("The old", True), ("ol", False)):
+        request = pb.TranslateRequest(texts=[PLAIN], options=search, terms=[pb.Term(source=term, target="Boot")])
+        assert (translator.one_sentence(request) is None) == is_there
+        found = reading.translator.translate(request)
+        assert found == reading.translator.begin("Translate", request).result()
+        assert (found == free) == (not is_there)
+
+
+@pytest.mark.parametrize(
+    "fields",
+    [
+        {"terms": [pb.Term(source="ship", target="a"), pb.Term(source="Ship", target="b")]},
+        {"terms": [pb.Term(source=" ", target="a")]},
+        {"terms": [pb.Term(source="ship", target="a")] * 201},
+        {"terms": [pb.Term(source="ship", target="a")], "options": pb.DecodingOptions(forced_words=["x"])},
+    ],
+)
+def test_terms_that_are_wrong_are_refused_as_on_the_event_loop(reading: Local, fields: dict[str, Any]) -> None:
+    request = pb.TranslateRequest(texts=[PLAIN], **fields)
+    expected = answered(lambda: reading.translator.begin("Translate", request).result())
+    assert isinstance(expected, tuple)
+    assert answered(lambda: reading.translator.translate(request)) == expected
 
 
 PLAIN = "The old man and the sea."
