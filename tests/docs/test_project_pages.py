@@ -9,6 +9,7 @@ import subprocess
 
 import pytest
 import yaml
+from markdown_it import MarkdownIt
 
 from lingon.serving.auth.charges import DETECT, LOOK_UP
 from lingon.serving.engine.cost import DECODE, ENCODE, FORCE, RESTRICT, SAMPLE, SCORE
@@ -67,6 +68,20 @@ def test_links_of_the_project_pages_lead_to_files():
         for link in re.findall(r"\]\(([^)#]+)[^)]*\)", text):
             if not link.startswith("https://") and not (page.parent / link).exists():
                 wrong.append(f"{page.name}: {link}")
+    assert wrong == []
+
+
+def test_each_row_of_a_table_is_in_it_and_has_a_cell_for_each_column():
+    """A blank line ends a table: the rows below it would be text."""
+    wrong = []
+    for page in PAGES:
+        lines = page.read_text(encoding="utf-8").splitlines()
+        for token in MarkdownIt().enable("table").parse("\n".join(lines)):
+            if token.type in ("table_open", "paragraph_open"):
+                first, last = token.map
+                rows = {len(re.findall(r"(?<!\\)\|", line)) for line in lines[first:last] if line.startswith("|")}
+                if rows and (token.type == "paragraph_open" or len(rows) > 1):
+                    wrong.append(f"{page.name}:{first + 1}")
     assert wrong == []
 
 

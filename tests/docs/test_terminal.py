@@ -16,7 +16,7 @@ def test_the_commands_after_the_installation_print_what_the_page_has():
     own = {name: value for name, value in os.environ.items() if not name.startswith("LINGON_")}
     with terminal({**own, "PATH": path, "OMP_NUM_THREADS": "1"}) as opened:
         typed = [[opened.type(each.command) for each in block] for block in blocks]
-    assert typed == blocks
+    assert typed == blocks, "python -m scripts.terminal writes what is printed now into the page"
 
 
 def test_a_page_is_written_as_it_is_read():
