@@ -336,10 +336,10 @@ def test_a_signal_ends_it_with_its_code_and_one_line_and_the_same_command_goes_o
     os.killpg(process.pid, number) if group else process.send_signal(number)
     out, errors = process.communicate(timeout=120)
     assert (process.returncode, out) == (128 + number, "")
-    assert errors == (
-        "stops and saves after the blocks in hand; a second signal ends it at once\n"
-        "lingon: stopped while the corpus was prepared; the same command goes on where it was\n"
-    )
+    assert [line for line in errors.splitlines() if not line.endswith(" pairs/s")] == [
+        "stops and saves after the blocks in hand; a second signal ends it at once",
+        "lingon: stopped while the corpus was prepared; the same command goes on where it was",
+    ]
     finish(disturbed, output)
 
 
