@@ -83,7 +83,8 @@ def decode(
         list[str] | None,
         typer.Option(
             help="Workload: base (random weights), shipped (--model), or weights that copy in the shape of a public "
-            "model: tiny, base-memory, student-base, smallest or opus; may be repeated. (default: base and shipped)"
+            "model: tiny, base-memory, student-base, smallest, opus, m2m or nllb; may be repeated. (default: base and "
+            "shipped)"
         ),
     ] = None,
     engine: Annotated[

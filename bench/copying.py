@@ -5,7 +5,7 @@ an output has the tokens of its source, and ends where the source ends. All othe
 is small. The margin between the best piece and the others is that of a sure decision, so that 8-bit products find the
 same tokens.
 
-The positions are sines before cosines, added to the scaled pieces, and the norms follow the layers.
+The positions are sines before cosines, added to the scaled pieces.
 """
 
 from __future__ import annotations
@@ -35,6 +35,8 @@ class CopyingShape:
     """The size of a copying model. The defaults are those of OPUS-MT.
 
     decoder_cell: what reads the target so far
+    norm: before each layer, with one more after the last layer, or after each layer
+    first_position: the place of the first token in the table of positions
     """
 
     encoder_layers: int = 6
@@ -44,12 +46,14 @@ class CopyingShape:
     heads: int = 8
     ffn: int = 2048
     activation: Activation = "silu"
+    norm: Literal["pre", "post"] = "post"
+    first_position: int = 0
     vocab: int = 58_101
     positions: int = 512
     seed: int = 0
 
     def settings(self) -> TransformerSettings:
-        """Return the shape as settings of lingon.training, with the positions and the norms of Marian."""
+        """Return the shape as settings of lingon.training, with the positions of Marian."""
         return TransformerSettings(
             dim=self.dim,
             heads=self.heads,
@@ -59,6 +63,8 @@ class CopyingShape:
             decoder_layers=self.decoder_layers,
             decoder_cell=self.decoder_cell,
             activation=self.activation,
+            norm=self.norm,
+            first_position=self.first_position,
             max_positions=self.positions,
             sinusoids="inclusive-halves",
             norm_epsilon=1e-6,
@@ -82,7 +88,7 @@ def copying_transformer(shape: CopyingShape) -> Transformer:
     last.cross.query.weight.copy_(query)
     last.cross.key_value.weight.copy_(torch.cat([key, value]))
     last.cross.output.weight.copy_(output)
-    norm = last.around_feed_forward.norm
+    norm = last.around_feed_forward.norm if shape.norm == "post" else model.decoder_norm
     assert isinstance(norm, nn.LayerNorm)
     norm.weight.fill_(decision_gain(shape))
     return model

@@ -469,7 +469,7 @@ def _times_table(workload: str, rows: Sequence[Row], full_runs: int) -> Group:
 def _engines_table(workload: str, rows: Sequence[Row]) -> Group:
     """Return a table: resources, share of the floor, agreement and quality of each engine, precision and setting."""
     searches = [search for search in SEARCHES if _scored(rows, search)]
-    heads = ["load s", "disk MB", "peak MB", "% of floor", "% same output"]
+    heads = ["load s", "disk MB", "loaded MB", "decoding MB", "peak MB", "% of floor", "% same output"]
     table = new_table(("",), [*heads, *(f"BLEU chrF {name}" for *_, name in searches)], **PLAIN)
     for setting in dict.fromkeys(_setting(row) for row in rows):
         own = [row for row in rows if _setting(row) == setting]
@@ -484,7 +484,7 @@ def _columns(rows: Sequence[Row]) -> list[str]:
     return [
         f"{rows[0]['load_s']:.2f}",
         f"{rows[0]['disk_mb']:.0f}",
-        f"{max(row['peak_mb'] for row in rows):.0f}",
+        *(f"{max(row[name] for row in rows):.0f}" for name in ("loaded_mb", "decoding_mb", "peak_mb")),
         f"{min(floors):.0f}-{max(floors):.0f}",
         f"{min(same):.1f}-{max(same):.1f}" if same else "",
     ]

@@ -1,4 +1,5 @@
-"""Workloads in the shapes of published models: Firefox's students and OPUS-MT, with weights that copy the source.
+"""Workloads in the shapes of published models, with weights that copy the source: Firefox's students, OPUS-MT, M2M-100
+of 418 million weights and NLLB-200 of 600 million.
 
 The students have SSRU cells in the decoder and a shortlist. For engines that compute no SSRU a student has a twin: a
 model of the same shape with self-attention, which gives the same outputs.
@@ -24,22 +25,36 @@ from lingon.text import EOS, UNK
 from lingon.training.search import SearchSettings, translate
 
 STUDENT = CopyingShape(decoder_cell="ssru", activation="relu", vocab=32_000, positions=256)
+M2M = CopyingShape(
+    encoder_layers=12,
+    decoder_layers=12,
+    dim=1024,
+    heads=16,
+    ffn=4096,
+    activation="relu",
+    norm="pre",
+    vocab=128_112,
+    positions=1024,
+    first_position=2,
+)
 PUBLISHED = {
     "tiny": replace(STUDENT, dim=256, ffn=1536, decoder_layers=2),
     "base-memory": replace(STUDENT, dim=384, ffn=1536, decoder_layers=4),
     "student-base": replace(STUDENT, dim=512, ffn=2048, decoder_layers=2),
     "smallest": replace(STUDENT, dim=64, ffn=256, encoder_layers=2, decoder_layers=2, vocab=1000),
     "opus": CopyingShape(),
+    "m2m": M2M,
+    "nllb": replace(M2M, vocab=256_206),
 }
-"""The shapes by name: Firefox's tiny, base-memory and base; a student whose fixed cost of a sentence counts most; and
-OPUS-MT."""
+"""The shapes by name: Firefox's tiny, base-memory and base; a student whose fixed cost of a sentence counts most;
+OPUS-MT; M2M-100 418M and NLLB-200 distilled 600M."""
 
 LISTED = 100
 """Draws of target pieces for each source piece on a shortlist, some of them the same. Of 32,000 pieces a sentence has
 about 1,100 on its shortlist, and a batch of 8 sentences 4,900."""
 
 QUICK = {
-    name: replace(shape, encoder_layers=2, decoder_layers=2, dim=64, ffn=128, vocab=400)
+    name: replace(shape, encoder_layers=2, decoder_layers=2, dim=64, heads=8, ffn=128, vocab=400)
     for name, shape in PUBLISHED.items()
 }
 """The shapes of a quick run. Their heads are narrow, because in 64 channels most must be left for the pieces."""
@@ -106,7 +121,8 @@ def _write(folder: Path, shape: CopyingShape) -> None:
     sources = zipf_sources(shape, MEASURED, seed=2)
     settings = SearchSettings(beam_size=1, length_factor=2.0, length_extra=16)
     targets = [list(best.tokens) for best, *_ in translate(model, sources, settings)]
-    shortlist = zipf_shortlist(shape) if shape.activation == "relu" else None  # OPUS-MT has none
+    student = shape.norm == "post" and shape.activation == "relu"  # or its twin; the others have no shortlist
+    shortlist = zipf_shortlist(shape) if student else None
     facts = {
         "sentences measured": len(sources),
         "outputs equal to their source": sum(map(_is_copied, sources, targets)),

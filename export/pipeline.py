@@ -67,6 +67,7 @@ def export_checkpoint(
     target = folder / str(manifest.version)
     _log_short_text(texts.held_out, settings, log)
     weights = WeightFiles(folder.absolute())
+    map_weights(checkpoint.model, weights.folder)  # a build of 8-bit graphs holds another model of the same size
     built = _build_graphs(checkpoint, texts.training, settings, log, known, weights, manifest.alignment)
     files |= weight_files(weights)
     reads = {name: each.reads for name, each in built.items()}
@@ -75,7 +76,6 @@ def export_checkpoint(
     with publish_bundle(target) as part:
         write_files(part, files, target)
         _release(files)
-        map_weights(checkpoint.model, part)
         trial = Bundle(part, with_checksums(part, _unverified_manifest(manifest, reads, settings, log), files))
         gated = _verifier(checkpoint, trial, built, texts, settings, log, known)
         manifest = replace(manifest, precisions=gated.verify_precisions())

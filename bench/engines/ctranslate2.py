@@ -33,6 +33,7 @@ from lingon.serving.runtime.shortlist import Shortlist
 SPECIAL = ("<blank>", "<s>", "</s>", "<unk>")  # CTranslate2's names of the ids 0 to 3
 SHORTLIST = "vmap.txt"  # the file name that CTranslate2 looks for
 SOURCES = ("shared_vocabulary.json", "source_vocabulary.json")
+INT8 = "int8"  # the folder of the files in 8 bits, and their quantisation
 COMPUTE_TYPES = {"fp32": "float32", "int8": "int8", "fp16": "float16"}
 
 
@@ -42,24 +43,25 @@ def unavailable_reason() -> str | None:
 
 
 def prepare(bundle: Bundle, folder: Path) -> None:
-    """Write the model files in float32, which CTranslate2 quantises to 8 bits when it loads them."""
-    folder.mkdir(parents=True, exist_ok=True)
-    model = model_of(bundle)
-    spec = _spec(model)
+    """Write the model files in float32 and, in the folder INT8, in 8 bits, as its converters do."""
+    model, shortlist = model_of(bundle), shortlist_of(bundle)
     sources, targets = (pieces(len(side.pieces)) for side in (model.encoder, model.decoder))
-    spec.register_source_vocabulary(sources)
-    spec.register_target_vocabulary(targets)
-    spec.validate()
-    spec.save(str(folder))
-    write_limits(bundle, folder)
-    shortlist = shortlist_of(bundle)
-    if shortlist is not None:
-        (folder / SHORTLIST).write_text(_lines(shortlist, sources, targets), encoding="utf-8")
+    for part, quantisation in ((folder, None), (folder / INT8, INT8)):
+        part.mkdir(parents=True, exist_ok=True)
+        spec = _spec(model)
+        spec.register_source_vocabulary(sources)
+        spec.register_target_vocabulary(targets)
+        spec.validate()
+        spec.optimize(quantization=quantisation)  # it writes tied tables once, too
+        spec.save(str(part))
+        write_limits(bundle, part)
+        if shortlist is not None:
+            (part / SHORTLIST).write_text(_lines(shortlist, sources, targets), encoding="utf-8")
 
 
 def load(folder: Path, setting: Setting) -> CTranslate2:
     """Return the translator of a folder that `prepare` wrote."""
-    return CTranslate2(folder, setting)
+    return CTranslate2(folder / INT8 if setting.precision == INT8 else folder, setting)
 
 
 class CTranslate2:

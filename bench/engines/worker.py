@@ -3,9 +3,9 @@
 `python -m lingon.bench.engines.worker ENGINE` answers JSON lines with JSON lines:
 
     {"do": "prepare", "bundle": FOLDER, "folder": FOLDER}      write the engine's model files
-    {"do": "load", "folder": FOLDER, "setting": {...}}         -> load_s
+    {"do": "load", "folder": FOLDER, "setting": {...}}         -> load_s, loaded_mb, peak_mb
     {"do": "sources", "sources": [[...], ...]}                 set the sources to translate
-    {"do": "translate", "cell": {...}, "count": N, "repeats": N, "staggered": false} -> ms, outputs, peak_mb
+    {"do": "translate", "cell": {...}, "count": N, "repeats": N, "staggered": false} -> ms, outputs, decoding_mb
     {"do": "parts", "cell": {...}, "count": N} -> ms and parts, see lingon.bench.engines.parts
     {"do": "kernels", "cell": {...}, "count": N} -> kernels of a step, by name how many and their microseconds;
         or reason: why they cannot be counted
@@ -187,13 +187,17 @@ Measure = Callable[[int], tuple[float, Tokens]]
 class LoadedEngine:
     """The process of an engine that has loaded its model.
 
+    loaded_mb: MiB of resident memory after loading, mapped files included
+    decoding_mb: the same at its highest in the last cell; peak_mb: at its highest so far
     of_twin: whether that is the twin of the bundle that is measured, see `Engines`
     """
 
     process: Worker
     load_s: float
     disk_mb: float
-    peak_mb: float = 0.0
+    loaded_mb: float
+    peak_mb: float
+    decoding_mb: float = 0.0
     of_twin: bool = False
 
     def columns(self) -> Row:
@@ -201,6 +205,8 @@ class LoadedEngine:
         return {
             "load_s": round(self.load_s, 3),
             "disk_mb": round(self.disk_mb, 1),
+            "loaded_mb": round(self.loaded_mb, 1),
+            "decoding_mb": round(self.decoding_mb, 1),
             "peak_mb": round(self.peak_mb, 1),
             "of_twin": self.of_twin,
         }
@@ -288,8 +294,8 @@ def load_engine(
             process.ask(do="prepare", bundle=str(bundle.folder), folder=str(part))
     show(f"loading {engine_setting.label}")
     process = stack.enter_context(_worker(engine_setting))
-    load_s = process.ask(do="load", folder=str(folder), setting=asdict(engine_setting.setting))["load_s"]
-    return LoadedEngine(process, load_s, bytes_of(engine_setting, folder, bundle) / 2**20)
+    found = process.ask(do="load", folder=str(folder), setting=asdict(engine_setting.setting))
+    return LoadedEngine(process, disk_mb=bytes_of(engine_setting, folder, bundle) / 2**20, **found)
 
 
 def measure_of(engine: LoadedEngine, cell: Cell, count: int, *, staggered: bool = False) -> Measure:
@@ -320,7 +326,8 @@ def _worker(engine_setting: EngineSetting) -> Worker:
 
 def _measure(engine: LoadedEngine, cell: Cell, count: int, staggered: bool, repeats: int) -> tuple[float, Tokens]:
     answer = engine.process.ask(do="translate", cell=asdict(cell), count=count, repeats=repeats, staggered=staggered)
-    engine.peak_mb = answer["peak_mb"]
+    engine.decoding_mb = answer["decoding_mb"]
+    engine.peak_mb = max(engine.peak_mb, engine.decoding_mb)
     return answer["ms"], answer["outputs"]
 
 
@@ -359,7 +366,8 @@ class EngineWorker:
         start = time.perf_counter()
         self._setting = Setting(**setting)
         self._engine = self._module.load(Path(folder), self._setting)
-        return {"load_s": time.perf_counter() - start}
+        load_s = time.perf_counter() - start
+        return {"load_s": load_s, "loaded_mb": _memory_mb("VmRSS"), "peak_mb": _memory_mb("VmHWM")}
 
     def _set_sources(self, sources: list[list[int]]) -> dict[str, Any]:
         self._sources = sources
@@ -367,6 +375,7 @@ class EngineWorker:
 
     def _translate(self, cell: dict[str, Any], count: int, repeats: int, staggered: bool) -> dict[str, Any]:
         decoded, sources = Cell(**cell), self._sources[:count]
+        Path("/proc/self/clear_refs").write_text("5", encoding="ascii")  # VmHWM counts from here
         start = time.perf_counter()
         for _ in range(repeats):
             outputs = self._staggered(sources, decoded) if staggered else self._engine.translate(sources, decoded)
@@ -374,7 +383,7 @@ class EngineWorker:
         if not staggered:
             self._last_ms[decoded] = milliseconds
         _wait_until_idle()
-        return {"ms": milliseconds, "outputs": outputs, "peak_mb": _peak_mb()}
+        return {"ms": milliseconds, "outputs": outputs, "decoding_mb": _memory_mb("VmHWM")}
 
     def _parts(self, cell: dict[str, Any], count: int) -> dict[str, Any]:
         if not isinstance(self._engine, EngineOfParts):
@@ -411,10 +420,13 @@ class EngineWorker:
         return self._engine.translate_staggered(sources, cell, STAGGER * step_seconds)
 
 
-def _peak_mb() -> float:
-    """Return the peak memory of this process in MiB. getrusage would include that of the parent process before exec."""
+def _memory_mb(name: str) -> float:
+    """Return MiB of memory of this process: VmRSS is the resident memory, VmHWM its peak.
+
+    The peak of getrusage would include that of the parent process before exec.
+    """
     lines = Path("/proc/self/status").read_text(encoding="ascii").splitlines()
-    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith("VmHWM:"))
+    return next(int(line.split()[1]) / 1024 for line in lines if line.startswith(f"{name}:"))
 
 
 def _wait_until_idle() -> None:

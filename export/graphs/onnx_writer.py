@@ -44,11 +44,13 @@ class WeightFiles:
     """The weight files of a bundle. A file has a tensor once, even if several graphs use it.
 
     They are temporary files without a name until the bundle is written: memory holds one tensor at a time.
+
+    folder: where they are, or None for the folder of temporary files
     """
 
     def __init__(self, folder: Path | None = None) -> None:
         """folder: on the disk of the bundle, or above it. None is the folder of temporary files."""
-        self._folder = next((each for each in (folder, *folder.parents) if each.is_dir()), None) if folder else None
+        self.folder = next((each for each in (folder, *folder.parents) if each.is_dir()), None) if folder else None
         self._descriptors: dict[str, int] = {}
         self._sizes: dict[str, int] = {}
         self._positions: dict[tuple[str, str], TensorLocation] = {}
@@ -89,14 +91,14 @@ class WeightFiles:
                 written = os.pwrite(self._descriptors[file], content, at)
                 content, at = content[written:], at + written
         except OSError as error:
-            where = self._folder or "temporary files"
+            where = self.folder or "temporary files"
             raise BundleError(f"{where}: weights cannot be written ({error.strerror or error})") from None
         self._sizes[file] = at
         return begin
 
     def _open(self) -> int:
         """Return the descriptor of a new file without a name, which is closed when this object goes."""
-        descriptor, path = mkstemp(dir=self._folder)
+        descriptor, path = mkstemp(dir=self.folder)
         Path(path).unlink()
         weakref.finalize(self, os.close, descriptor)
         return descriptor

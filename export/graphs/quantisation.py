@@ -27,6 +27,7 @@ from lingon.training.models.transformer import DecoderLayer, EncoderLayer, Trans
 ModelT = TypeVar("ModelT", bound=AnyModel)
 MAX_WEIGHT = 63
 MAX_ACTIVATION = 255
+TOGETHER = 4096  # rows of a weight that are divided at once: quotients of a whole table take as much memory as it does
 TINY = 1e-30  # a row whose range is smaller is 0
 
 
@@ -79,8 +80,11 @@ def quantise_columns(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Quantise a weight (out, in): return int8 of the same shape within +-MAX_WEIGHT, and the scales (out)."""
     largest = np.maximum(weight.max(axis=1), -weight.min(axis=1))
     scale = (np.where(largest > 0, largest, 1) / MAX_WEIGHT).astype(np.float32)
-    levels = weight / scale[:, None]
-    return np.rint(levels, out=levels).astype(np.int8), scale
+    columns = np.empty(weight.shape, np.int8)
+    for first in range(0, len(weight), TOGETHER):
+        part = slice(first, first + TOGETHER)
+        columns[part] = np.rint(weight[part] / scale[part, None])
+    return columns, scale
 
 
 @dataclass(slots=True)

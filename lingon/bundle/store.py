@@ -20,7 +20,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from mmap import mmap
+from mmap import MADV_DONTNEED, mmap
 from pathlib import Path
 from typing import TypeVar
 
@@ -89,7 +89,7 @@ Result = TypeVar("Result")
 
 @dataclass(frozen=True, slots=True)
 class Bundle:
-    """An opened bundle. `read` and `verify_weights` refuse altered files."""
+    """An opened bundle. `read`, `map` and `verify_weights` refuse altered files."""
 
     folder: Path
     manifest: Manifest
@@ -110,6 +110,16 @@ class Bundle:
         self._verify(name, content)
         return content
 
+    def map(self, name: str) -> FileContent:
+        """Return the content of a file mapped into memory, see `read`.
+
+        The file must not change while the mapping is in use. A file that gets shorter ends the process (SIGBUS).
+        Published bundles never change.
+        """
+        content = self._listed(name, map_plain_file)
+        self._verify(name, content)
+        return content
+
     def _listed(self, name: str, read: Callable[[Path, str, int], Content]) -> Content:
         """Return the content of a listed file. Raises DamagedBundle."""
         if name not in self.manifest.checksums:
@@ -118,7 +128,7 @@ class Bundle:
 
     def _verify(self, name: str, content: FileContent) -> None:
         """Raise DamagedBundle if the checksum of a listed file is not that of its content."""
-        if hashlib.sha256(content).hexdigest() != self.manifest.checksums[name]:
+        if _digest(content) != self.manifest.checksums[name]:
             raise DamagedBundle(f"{self.folder / name}: was altered (its SHA-256 is not the one in {MANIFEST})")
 
     def size(self, name: str) -> int:
@@ -129,22 +139,24 @@ class Bundle:
             raise DamagedBundle(f"{self.folder / name}: {error.strerror}") from None
 
     def graphs(
-        self, precision: str, *names: str, mapped: bool = False
+        self, precision: str, *names: str, verify: bool = True
     ) -> tuple[dict[str, bytes], dict[str, FileContent]]:
         """Return the graph files of these names in a precision, and the weight files that they read; both by name.
 
-        mapped: whether the weight files are mapped into memory. Their checksums are then verified by `verify_weights`
-            alone. The files must not change while the mappings are in use. A file that gets shorter ends the process
-            (SIGBUS). Published bundles never change
+        The weight files are mapped into memory, see `map`.
+
+        verify: whether their checksums are verified here; otherwise by `verify_weights`
         """
         if precision not in self.manifest.precisions:
             known = ", ".join(self.manifest.precisions)
             raise BundleError(f"{self.folder}: has no precision {precision!r}; it has {known}")
         graphs = {name: self.read(f"{precision}/{name}") for name in names}
-        weights: dict[str, FileContent] = {}
-        for name in self.manifest.precisions[precision].weights:
-            path = f"{WEIGHTS}/{name}"
-            weights[name] = self._listed(path, map_plain_file) if mapped else self.read(path)
+        weights = {
+            name: self._listed(f"{WEIGHTS}/{name}", map_plain_file)
+            for name in self.manifest.precisions[precision].weights
+        }
+        if verify:
+            self.verify_weights(weights)
         return graphs, weights
 
     def verify_weights(self, weights: Mapping[str, FileContent]) -> None:
@@ -167,7 +179,7 @@ class Bundle:
         """Read every file once. Raises DamagedBundle for the first that is not listed, missing or altered."""
         self.check_listed()
         for name in self.manifest.checksums:
-            self.read(name)
+            self.map(name)
 
     def check_listed(self) -> None:
         """Read the names of all files. Raises DamagedBundle for the first that is not listed, a link or missing."""
@@ -337,6 +349,20 @@ def _no_bundle(path: Path) -> BundleError:
 def _has_manifest(folder: Path) -> bool:
     """Return whether a path with the name of the manifest exists. One that is not a file is refused when it is read."""
     return os.path.lexists(folder / MANIFEST)
+
+
+HASHED = 2**24  # bytes of a mapped file that are in memory while its checksum is computed
+
+
+def _digest(content: FileContent) -> str:
+    """Return the SHA-256 in hexadecimal. The memory of a mapped file is given back."""
+    digest = hashlib.sha256()
+    with memoryview(content) as view:
+        for begin in range(0, len(view), HASHED):
+            digest.update(view[begin : begin + HASHED])
+            if isinstance(content, mmap):
+                content.madvise(MADV_DONTNEED, begin, min(HASHED, len(view) - begin))
+    return digest.hexdigest()
 
 
 def _read(folder: Path, name: str, read: Callable[[Path, str, int], Content] = read_plain_file) -> Content:

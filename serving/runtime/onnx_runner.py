@@ -127,16 +127,18 @@ def load_runner(
 ) -> OnnxRunner:
     """Load the graphs of one precision on their provider and check all checksums.
 
+    Weights are mapped: of a table only the rows that texts use take memory, which the system may take back. Their
+    checksums are verified while the sessions are made. Nothing runs before both are done.
+
     threads: cores that one run may use
     shared_threads: cores that each run may use while several threads compute; default: threads
     low_priority: whether to load at low priority, because other models are served meanwhile
     one_thread: whether to verify the weights before the sessions are made, and not meanwhile
     cuda_graphs: whether decoder steps on CUDA are recorded, see lingon.serving.runtime.device_buffers
-    on_demand: whether weights are mapped instead of read, and the scorer is made on its first use. The checksums of the
-        weights are verified while the sessions are made. Nothing runs before both are done
+    on_demand: whether the scorer is made on its first use
     register: adds the operators of the graphs to the options of a session; default: those of the precision
     """
-    read = functools.partial(bundle.graphs, precision, *_graph_names(bundle, precision), mapped=on_demand)
+    read = functools.partial(bundle.graphs, precision, *_graph_names(bundle, precision), verify=False)
     graphs, weights = run_at_low_priority(read, low_priority)
     provider = bundle.manifest.precisions[precision].provider
     shared_threads = threads if shared_threads is None else shared_threads
@@ -152,7 +154,7 @@ def load_runner(
         native=precision in NATIVES,
         register=register or (register_card_operators if precision == FP16_NATIVE else None),
     )
-    with _verified_meanwhile(bundle, weights if on_demand else {}, low_priority=low_priority, first=one_thread):
+    with _verified_meanwhile(bundle, weights, low_priority=low_priority, first=one_thread):
         encoder, decoder = loader.pair(names.ENCODER), loader.pair(names.DECODER)
         shortlist_graphs = loader.shortlist_graphs(bundle, packed=precision == NATIVE)
         beam = loader.on_cpu().session(names.BEAM, 1) if names.BEAM in graphs else None
@@ -227,7 +229,9 @@ class _Loader:
             register=self.register,
         )
         # A session of several threads starts a thread pool, which would keep the low priority.
-        return run_at_low_priority(create, self.low_priority and count == 1)
+        session = run_at_low_priority(create, self.low_priority and count == 1)
+        self.weights.release_pages()  # the session has most weights in another order
+        return session
 
     def pair(self, name: str) -> SessionPair[ort.InferenceSession]:
         """Return the sessions of a graph that several threads run."""

@@ -142,7 +142,7 @@ def row(engine: str, precision: str, runs_ms: list[float], shape: tuple[int, int
     cell = Cell(workload="base", batch=8, exact_length=2)
     found = row_of(engine, EngineSetting(engine, setting), cell, TimedRuns(runs_ms, [[5, 6]] * 8))
     more = {"fraction_of_floor": 0.5, "bleu": None, "chrf": None, "agreement": 1.0, "of_twin": False}
-    return {**found, **more, "load_s": 1.0, "disk_mb": 1.0, "peak_mb": 1.0}
+    return {**found, **more, **dict.fromkeys(("load_s", "disk_mb", "loaded_mb", "decoding_mb", "peak_mb"), 1.0)}
 
 
 def test_ratios_are_to_the_fastest_setting_of_ctranslate2_and_for_fp32_also_to_its_fastest_in_fp32():
@@ -239,7 +239,7 @@ def test_agreement_is_reported_for_each_other_engine_in_fp32_by_its_worst_cell_a
 COLUMNS = {
     *("work", "engine", "precision", "shortlist", "batch", "beam_size", "runs_ms", "median_ms", "min_ms"),
     *("tokens_per_s", "ratio_to_ctranslate2", "fraction_of_floor", "bleu", "chrf"),
-    *("settings", "load_s", "disk_mb", "peak_mb", "agreement"),
+    *("settings", "load_s", "disk_mb", "loaded_mb", "decoding_mb", "peak_mb", "agreement"),
 }
 
 
@@ -280,6 +280,11 @@ def test_every_row_has_all_columns(result):
     assert {row["work"][:4] for row in result["rows"]} == {"base"}
     assert {(row["batch"], row["beam_size"]) for row in result["rows"]} == {(8, 4)}
     assert all(len(row["runs_ms"]) == 2 and row["median_ms"] >= row["min_ms"] > 0 for row in result["rows"])
+
+
+def test_memory_after_loading_and_while_decoding_is_at_most_the_peak(result):
+    memory = [(row["loaded_mb"], row["decoding_mb"], row["peak_mb"]) for row in result["rows"]]
+    assert all(0 < loaded <= peak and 0 < decoding <= peak for loaded, decoding, peak in memory)
 
 
 def test_lingon_is_measured_with_sentences_together_and_staggered(result):

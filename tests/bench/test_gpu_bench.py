@@ -38,7 +38,7 @@ TINY = Shape(layers=1, dim=32, heads=2, ffn=64, vocab=200)
 COLUMNS = {
     *("work", "engine", "precision", "settings", "batch", "beam_size", "device", "sentences", "steps", "runs_ms"),
     *("median_ms", "tokens_per_s", "ms_per_step", "ratio_to_transformers", "floor_ms", "fraction_of_floor"),
-    *("floor_parts_ms", "agreement", "causes", "load_s", "disk_mb", "peak_mb", "reason"),
+    *("floor_parts_ms", "agreement", "causes", "load_s", "disk_mb", "loaded_mb", "decoding_mb", "peak_mb", "reason"),
 }
 
 

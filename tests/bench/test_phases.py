@@ -8,11 +8,11 @@ from pathlib import Path
 
 import pytest
 
-from lingon.bench.tools.copying_model import TINY, write_copying_model
+from lingon.bench.tools.copying_model import FORMS, TINY, write_copying_model
 from lingon.bench.tools.phases import measure
 from lingon.bench.workloads import sample_file
+from lingon.export.calibration import translate_once
 from lingon.importers.pipeline import ImportSettings, read_source
-from lingon.training.search import SearchSettings, translate
 
 HOLDER = """
 import sys
@@ -42,12 +42,15 @@ def test_the_phases_of_a_command_have_the_memory_of_all_its_processes():
     assert (raised.value.returncode, raised.value.output) == (3, "a reason")
 
 
-def test_a_copying_model_ends_its_translations_about_where_its_sources_end(tmp_path: Path):
+@pytest.mark.parametrize("form", FORMS)
+def test_a_copying_model_ends_its_translations_about_where_its_sources_end(tmp_path: Path, form: str):
     texts = [sample_file(language).read_text(encoding="utf-8").splitlines() for language in ("en", "de")]
-    write_copying_model(tmp_path / "opus", TINY, (texts[0], texts[1]))
-    imported = read_source(tmp_path / "opus", ImportSettings(), lambda line: None)
-    sources = [imported.checkpoint.tokenizer.encode_source(text) for text in texts[0][:20]]
-    found = [best for best, *_ in translate(imported.checkpoint.model, sources, SearchSettings())]
+    write_copying_model(tmp_path / form, form, TINY[form], (texts[0], texts[1]))
+    languages = None if form == "opus" else (["en"], ["de"])
+    imported = read_source(tmp_path / form, ImportSettings(languages=languages), lambda line: None)
+    tokenizer = imported.checkpoint.tokenizer
+    found = translate_once(imported.checkpoint, texts[0][:20], {})
     assert all(best.finished for best in found)
-    longer = [len(best.tokens) + 1 - len(source) for best, source in zip(found, sources, strict=True)]
-    assert max(map(abs, longer)) <= 3
+    begin = len(tokenizer.languages.forced)  # both begin with a code, which is no part of the translation
+    lengths = [len(tokenizer.encode_source(text)) - begin for text in texts[0][:20]]
+    assert max(abs(len(best.tokens) + 1 - length) for best, length in zip(found, lengths, strict=True)) <= 3

@@ -50,6 +50,11 @@ def opus(cache: Path) -> Workload:
     return published_workload(cache, "opus", QUICK["opus"], SENTENCES)
 
 
+@pytest.fixture(scope="module")
+def m2m(cache: Path) -> Workload:
+    return published_workload(cache, "m2m", QUICK["m2m"], SENTENCES)
+
+
 ENGINES = [
     ("lingon", "fp32", False),
     ("lingon", "int8", False),
@@ -115,8 +120,8 @@ def test_a_sentence_in_a_published_shape_has_some_thousand_pieces_on_its_shortli
     assert 900 < sum(listed) / len(listed) < 1400
 
 
-def test_opus_mt_has_no_shortlist(opus: Workload, tiny: Workload) -> None:
-    assert shortlist_of(open_bundle(opus.bundle)) is None
+def test_only_students_have_a_shortlist(opus: Workload, m2m: Workload, tiny: Workload) -> None:
+    assert [shortlist_of(open_bundle(each.bundle)) for each in (opus, m2m)] == [None, None]
     assert shortlist_of(open_bundle(tiny.bundle)) is not None
 
 
@@ -137,8 +142,8 @@ def test_more_sources_begin_with_the_fewer_and_have_mixed_lengths() -> None:
     assert min(lengths) < 15 < 20 < sum(lengths) / len(lengths) < 30 < 50 < max(lengths)
 
 
-def test_the_facts_say_how_many_outputs_are_their_source(tiny: Workload, opus: Workload) -> None:
-    for workload in (tiny, opus):
+def test_the_facts_say_how_many_outputs_are_their_source(tiny: Workload, opus: Workload, m2m: Workload) -> None:
+    for workload in (tiny, opus, m2m):
         assert workload.facts["outputs equal to their source"] == workload.facts["sentences measured"] == 32
 
 

@@ -75,6 +75,18 @@ def test_weights_are_mapped_as_they_are(tmp_path: Path) -> None:
     assert mapped_files() <= before
 
 
+def test_the_weights_of_the_checkpoint_are_mapped_while_graphs_are_built(
+    checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path
+) -> None:
+    def see(line: str) -> None:
+        if ": built, reads" in line:
+            built.append(len(mapped_files() - before))
+
+    before, built = mapped_files(), list[int]()
+    export_checkpoint(checkpoint, tmp_path / "digits", ExportTexts(pairs[:4], pairs), FP32, see)
+    assert built == [1]
+
+
 def test_a_full_disk_for_weights_is_named_and_leaves_the_model_as_it_was(tmp_path: Path) -> None:
     model = random_model()
     places = [each.data_ptr() for each in model.parameters()]

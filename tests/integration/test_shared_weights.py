@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import gc
+from collections import Counter
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import onnxruntime as ort
 import pytest
 from onnx import TensorProto, helper, numpy_helper
 
-from lingon.serving.runtime.device import CPU
+from lingon.serving.runtime.device import CPU, NATIVE
 from lingon.serving.runtime.onnx_runner import load_runner
 from lingon.serving.runtime.sessions import GraphLoadError, SharedWeights, create_session
 from tests.support.shipped_model import bundle
@@ -54,6 +55,33 @@ def test_all_sessions_of_a_model_read_the_same_weights() -> None:
     stored = onnx.load_from_string(bundle().graphs("int8", "decoder.onnx")[0]["decoder.onnx"]).graph.initializer
     external = {each.name for each in stored if each.data_location == TensorProto.EXTERNAL}
     assert external == runner.decoder.all_cores.shared_weights.keys()
+
+
+def mapped_bytes(path: Path) -> tuple[int, int]:
+    """Return the size of the mappings of a file by this process, and how much of them is in memory."""
+    found = Counter[str]()
+    own = False
+    for line in Path("/proc/self/smaps").read_text(encoding="utf-8").splitlines():
+        name, *values = line.split()
+        if not name.endswith(":"):
+            own = values[-1] == str(path)
+        elif own:
+            found[name] += 1024 * int(values[0]) if name in ("Size:", "Rss:") else 0
+    return found["Size:"], found["Rss:"]
+
+
+@pytest.mark.native
+def test_a_loaded_model_has_its_weights_in_memory_once() -> None:
+    runner = load_runner(bundle(), NATIVE, 2, 1)
+    assert runner.scorer is not None  # it keeps the file mapped
+    size, resident = mapped_bytes(bundle().folder / "weights" / "int8.bin")
+    assert size >= bundle().size("weights/int8.bin") > 10 * resident
+
+
+def test_a_checksum_leaves_no_mapped_file_in_memory() -> None:
+    content = bundle().map("weights/int8.bin")
+    size, resident = mapped_bytes(bundle().folder / "weights" / "int8.bin")
+    assert size >= len(content) > 10 * resident
 
 
 def test_a_session_keeps_its_weights_alive_and_computes_with_them() -> None:

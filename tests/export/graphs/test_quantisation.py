@@ -11,7 +11,14 @@ import torch
 
 from lingon.export.graphs.layers import Int8MatMul
 from lingon.export.graphs.onnx_writer import GraphBuilder, WeightFiles
-from lingon.export.graphs.quantisation import MAX_WEIGHT, Calibration, InputRange, calibrate, quantise_columns
+from lingon.export.graphs.quantisation import (
+    MAX_WEIGHT,
+    TOGETHER,
+    Calibration,
+    InputRange,
+    calibrate,
+    quantise_columns,
+)
 from lingon.text import BOS
 from lingon.training.models.transformer import Transformer
 from tests.support.random_models import random_model, random_pairs, random_runner
@@ -68,7 +75,7 @@ def test_the_largest_sums_are_exact_on_every_processor(depth: int, sign: int) ->
 
 @pytest.mark.parametrize("size", [1e-6, 1.0, 1e6])
 def test_weights_stay_within_their_bound_and_near_their_values(size: float) -> None:
-    weight = (np.random.default_rng(0).normal(size=(20, 64)) * size).astype(np.float32)
+    weight = (np.random.default_rng(0).normal(size=(TOGETHER + 20, 64)) * size).astype(np.float32)
     weight[3] = 0
     columns, scale = quantise_columns(weight)
     assert np.abs(columns).max() == MAX_WEIGHT

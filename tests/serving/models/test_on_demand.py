@@ -66,7 +66,7 @@ def test_a_load_on_demand_translates_and_aligns_as_a_whole_load() -> None:
 
 def test_weights_are_mapped_and_their_checksum_is_verified(copied: Bundle) -> None:
     precision, weights = "fp32", copied.manifest.precisions["fp32"].weights[0]
-    _, files = copied.graphs(precision, "encoder.onnx", mapped=True)
+    _, files = copied.graphs(precision, "encoder.onnx")
     assert all(isinstance(content, mmap.mmap) for content in files.values())
     path = copied.folder / "weights" / weights
     content = bytearray(path.read_bytes())
