@@ -124,7 +124,7 @@ LINGON_INLINE void mix(const float* weights, int64_t stride, const Heads<T>& hea
   int64_t first = 0;
   for (; first + kVectors * kWide <= heads.size; first += kVectors * kWide)
     mix_some<Q, WideFloats, kVectors>(weights, stride, heads, base + first, mixed + first, mixed_stride);
-  if constexpr (kVectors > 1)  // the vectors of a narrower head side by side too, so that no sum waits for the one before
+  if constexpr (kVectors > 1)  // of a narrower head side by side too, so that no sum waits for the one before
     if (constexpr int kHalf = kVectors / 2; first + kHalf * kWide <= heads.size) {
       mix_some<Q, WideFloats, kHalf>(weights, stride, heads, base + first, mixed + first, mixed_stride);
       first += kHalf * kWide;

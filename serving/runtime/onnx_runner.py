@@ -109,6 +109,7 @@ RUN_LOGITS = 3  # ratio of the memory of a run of the scorer to the bytes of its
 SMALL = 16 << 20  # bytes; weights of a step of this size stay in the shared cache, so that each core reads all of them
 SPREAD_OF_SMALL, SPREAD = 5, 16  # sentences, see Runner.spread
 INT8 = "tensor(int8)"  # the type of quantised weights
+TABLES = "pieces", "target_pieces"  # names of the embeddings of target pieces in graphs
 COMPUTING = ActiveThreads()
 """The threads that run graphs of any model of this process."""
 
@@ -178,7 +179,7 @@ def load_runner(
         beam=beam,
         helped_scorer=helped_scorer,
         any_width=precision in (*NATIVES, FP16_NATIVE),
-        step_bytes=loader.step_bytes(bundle.manifest.target_vocab),
+        step_bytes=loader.step_bytes(),
         release_pages=loader.weights.release_pages,
     )
 
@@ -244,20 +245,17 @@ class _Loader:
         shared_cores = all_cores if shared else self.session(name, self.shared_threads)
         return SessionPair(all_cores, shared_cores, COMPUTING)
 
-    def step_bytes(self, vocab: int) -> int:
+    def step_bytes(self) -> int:
         """Return about the bytes of weights that a step of the decoder reads, with a shortlist if there is one.
 
-        vocab: rows of the table of embeddings, at least. An output layer in floats may share it; others read few rows.
+        Of the table of embeddings it reads few rows, unless that is the output layer too, in floats.
         """
         listed = names.DECODER_SHORTLIST in self.graphs
         graph = self.graphs[names.DECODER_SHORTLIST if listed else names.DECODER]
-        tensors = [(each, each.data_type() == INT8) for each in self.weights.tensors(graph).values()]
-        by_row = listed or any(quantised for _, quantised in tensors)
-        return sum(
-            each.tensor_size_in_bytes()
-            for each, quantised in tensors
-            if quantised or not (by_row and each.shape()[0] >= vocab)
-        )
+        tensors = self.weights.tensors(graph)
+        few_rows = listed or any(each.data_type() == INT8 for each in tensors.values())
+        read = [each for name, each in tensors.items() if not (few_rows and name in TABLES)]
+        return sum(each.tensor_size_in_bytes() for each in read)
 
     def on_cpu(self) -> _Loader:
         """Return a maker of sessions on the CPU."""
