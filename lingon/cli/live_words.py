@@ -125,7 +125,7 @@ def _json_step(number: int, line: str, language: str) -> Step:
     except ValueError as error:
         raise LingonError(f"line {number} is no JSON: {error}") from None
     if not isinstance(found, dict) or not found or found.keys() - KEYS:
-        raise LingonError(f"line {number}: an object must have of {', '.join(sorted(KEYS))}, got {_shown(line)}")
+        raise LingonError(f"line {number}: an object has fields of {', '.join(sorted(KEYS))}, got {_shown(line)}")
     if "pause" in found:
         if found != {"pause": True}:
             raise LingonError(f'line {number}: a pause is {{"pause": true}} alone, got {_shown(line)}')

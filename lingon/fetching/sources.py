@@ -277,7 +277,7 @@ def one_at_a_time(what: str, tools: Tools) -> Iterator[None]:
         try:
             fcntl.flock(file, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            tools.log(f"{what}: another process is at it; waiting for its end")
+            tools.log(f"{what}: another process downloads it; waiting for its end")
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
 

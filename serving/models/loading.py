@@ -219,7 +219,7 @@ class LoadOptions:
     golden: whether to check the golden sentences first, see lingon.serving.models.loading
     low_priority: whether to load at low priority, because other models are served meanwhile
     one_thread: whether to load one part after the other, because the other cores compute for callers of other models
-    on_demand: whether a request waits for the load. Weights are mapped, and only the files that are used are verified.
+    on_demand: whether a request waits for the load. Only the files that are used are verified.
         The scorer is loaded and checked later, by `complete` of the translator, which raises as `load_translator`
     proven: whether this process has loaded and checked the same bytes before. They are verified, loaded and warmed up
     cache: results of earlier requests; None decodes every text

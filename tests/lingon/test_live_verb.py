@@ -76,7 +76,7 @@ def test_a_cue_is_read_when_the_blank_line_after_it_is_there():
     [
         ('{"text": "a"}\n{"text"', "line 2 is no JSON"),
         ('{"text": 3}', "line 1: text must be a string, got 3"),
-        ('{"word": "a"}', "line 1: an object must have of begin_ms, end_ms, from, pause, text, words"),
+        ('{"word": "a"}', "line 1: an object has fields of begin_ms, end_ms, from, pause, text, words"),
         ('{"text": "a", "begin_ms": -1}', "line 1: begin_ms must be a whole number below 2.32, got -1"),
         ('{"words": "a"}', "line 1: words must be a list of objects"),
         ('{"begin_ms": 3}', "line 1: an object must have either text or words, got {.begin_ms.: 3}"),
