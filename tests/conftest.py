@@ -5,6 +5,7 @@ from __future__ import annotations
 import functools
 import gc
 import os
+import resource
 from collections.abc import Callable, Generator
 from typing import Any
 
@@ -25,6 +26,11 @@ os.environ["OMP_NUM_THREADS"] = "1"
 
 # Triton reads this when it is first imported, which transformers does too. The tests of compilation take it away again.
 os.environ["TRITON_INTERPRET"] = "1"
+
+# Models are kept for later tests, each with descriptors of its mapped weights: together more than the 1,024 that many
+# systems allow at first.
+MOST_FILES = resource.getrlimit(resource.RLIMIT_NOFILE)[1]
+resource.setrlimit(resource.RLIMIT_NOFILE, (MOST_FILES, MOST_FILES))
 
 # There is no time limit for an example, because a busy machine delays any of them. The examples are the same in every
 # run: new ones are tried only with TEST_SCALE=full, which has time for many.
