@@ -79,8 +79,8 @@ class TextWarning:
     """A warning about a result.
 
     code: "split", "length", "forced_words", "empty", "repetition", "copy", "numbers", "unreadable", "markup_split",
-        "wrong_language", "length_ratio", "low_confidence", "retried", "empty_source", "term_missed", "from_memory"
-        or "second".
+        "wrong_language", "length_ratio", "low_confidence", "retried", "empty_source", "term_missed", "from_memory",
+        "second" or "not_guided".
         WarningCode of the API says what each means
     message: one line for people
     """

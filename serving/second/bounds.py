@@ -10,6 +10,7 @@ from collections import OrderedDict
 from collections.abc import Callable
 
 HOUR = 3600.0  # seconds
+ROUNDING = 1e-3  # seconds; sums of times are less exact than this
 MOST_CALLERS = 10_000  # that are remembered
 FAILURES = 5  # failures in a row until the circuit opens
 PAUSE = 10.0  # seconds until a server that fails is asked again
@@ -31,8 +32,9 @@ class HourlyBudget:
 
     def wait(self, caller: str, now: float) -> float:
         """Return the seconds until a sentence of a caller may be sent; 0 is now."""
-        cost = self._cost(caller)
-        return max(max(self._free_at.get(caller, now), now) + cost - HOUR - now, 0.0) if cost else 0.0
+        debt = max(self._free_at.get(caller, now) - now, 0.0)
+        wait = debt + self._cost(caller) - HOUR
+        return wait if wait > ROUNDING else 0.0
 
     def take(self, caller: str, now: float) -> None:
         """Count a sentence that is sent."""

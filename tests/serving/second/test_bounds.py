@@ -5,6 +5,9 @@ from __future__ import annotations
 import asyncio
 import math
 
+from hypothesis import given
+from hypothesis import strategies as st
+
 from lingon.serving.second.bounds import (
     FAILURES,
     HOUR,
@@ -30,6 +33,15 @@ def test_a_caller_may_send_the_sentences_of_an_hour_at_once_and_regains_them_ove
     assert budget.wait("a", HOUR / 3) == 0
     budget.take("a", HOUR / 3)
     assert budget.wait("a", HOUR / 3) > 0
+
+
+@given(sentences=st.integers(1, 1000), now=st.floats(0, 1e8))
+def test_all_sentences_of_an_hour_may_be_sent_at_once_at_any_time(sentences: int, now: float):
+    budget = HourlyBudget(lambda caller: sentences)
+    for _ in range(sentences):
+        assert budget.wait("a", now) == 0
+        budget.take("a", now)
+    assert budget.wait("a", now) > 0
 
 
 def test_a_budget_without_a_bound_never_refuses():
