@@ -299,7 +299,8 @@ def wait_until(ready: Callable[[], bool], process: subprocess.Popen[str] | None 
 
 
 def made_files(folder: Path) -> set[Path]:
-    return {path for path in folder.rglob("*") if not path.name.startswith(".")}
+    found = os.walk(folder)  # unlike rglob, it goes on if a folder is removed meanwhile
+    return {Path(parent, name) for parent, folders, files in found for name in (*folders, *files) if name[0] != "."}
 
 
 @pytest.mark.no_cover
