@@ -10,7 +10,6 @@ import functools
 import time
 from collections.abc import AsyncIterator, Awaitable, Callable, Iterable, Sequence
 from contextvars import ContextVar
-from functools import partial
 from typing import Any, TypeAlias
 from urllib.parse import unquote
 
@@ -43,14 +42,17 @@ presented_key: ContextVar[ApiKey | None] = ContextVar("presented_key", default=N
 gRPC passes no arguments of an interceptor to a method.
 """
 
-_repeated: ContextVar[tuple[Callable[[], None], ...]] = ContextVar("repeated", default=())
-"""The checks of the key and of the certificate of the call that this task serves; see `check_again`."""
+_repeated: ContextVar[tuple[Callable[[Context], None], ...]] = ContextVar("repeated", default=())
+"""The checks of the key and of the certificate of the call that this task serves; see `check_again`.
+
+They do not hold the context of the call, which holds this task: a call would be freed by a garbage collection alone.
+"""
 
 
-def check_again() -> None:
+def check_again(context: Context) -> None:
     """Check the caller of a call that stays open again. Raises the error with which a new call would end."""
     for check in _repeated.get():
-        check()
+        check(context)
 
 
 known_caller: ContextVar[str | None] = ContextVar("known_caller", default=None)
@@ -165,7 +167,7 @@ class ApiKeyInterceptor(grpc.aio.ServerInterceptor):
     def check(self, metadata: Metadata) -> None:
         """Check the key of the call that this task serves. Raises Unauthenticated or Forbidden."""
         self._accept(metadata)
-        _repeated.set((partial(self._accept, metadata),))
+        _repeated.set((lambda context: self._accept(metadata),))
 
     def _accept(self, metadata: Metadata) -> None:
         key = self._key_file.identify(_key_in(metadata))
@@ -189,7 +191,7 @@ class CertificateCheck:
         if method.startswith(_NO_KEY_NEEDED):
             return
         self._check(context)
-        _repeated.set((*_repeated.get(), partial(self._check, context)))
+        _repeated.set((*_repeated.get(), self._check))
         accepted = account.get()
         if accepted is not None and accepted.usage is not None:
             accepted.usage.accepted(accepted.key, time.time())

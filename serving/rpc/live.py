@@ -98,7 +98,7 @@ class LiveCalls:
                     rounds=self._rounds,
                 )
                 with self._rounds.speaking(), self._gate.on_close(speaker.drain):
-                    async with aclosing(speaker.talk(_charged(requests))) as replies:
+                    async with aclosing(speaker.talk(_charged(requests, context))) as replies:
                         async for reply in replies:
                             yield reply
             finally:
@@ -155,7 +155,7 @@ async def _start_of(requests: Requests) -> pb.LiveStart:
     return first.start
 
 
-async def _charged(requests: Requests) -> Requests:
+async def _charged(requests: Requests, context: Context) -> Requests:
     """Yield the messages of a speaker, each after it is charged to the quota of its key.
 
     Raises QuotaExceeded, and Unauthenticated for a key or a certificate that is not valid any more: a speaker may stay
@@ -163,7 +163,7 @@ async def _charged(requests: Requests) -> Requests:
     """
     async for request in requests:
         if request.HasField("words"):
-            check_again()
+            check_again(context)
             _charge(request)
         yield request
 
