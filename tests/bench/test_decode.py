@@ -318,8 +318,8 @@ def test_an_unknown_workload_is_one_line(tmp_path):
     answer = decode(tmp_path, "--work", "novels")
     assert (answer.returncode, answer.stderr) == (
         2,
-        "lingon: error: --work must be one of base, shipped, tiny, base-memory, student-base, smallest, opus, m2m, nllb, "
-        "got 'novels'\n",
+        "lingon: error: --work must be one of base, shipped, tiny, base-memory, student-base, smallest, opus, m2m, "
+        "nllb, got 'novels'\n",
     )
 
 
