@@ -111,6 +111,20 @@ async def loaded(server: RunningServer) -> list[str]:
     return [model.name for model in listed if model.loaded]
 
 
+async def held_in_its_checks(server: RunningServer, name: str) -> threading.Event:
+    """Load a model, and return the event that ends its late checks, which have begun."""
+    begun, checked = threading.Event(), threading.Event()
+
+    def check() -> None:
+        begun.set()
+        checked.wait(20)
+
+    models_of(server).late[name] = check
+    await call(server, name)
+    await asyncio.to_thread(begun.wait, 20)
+    return checked
+
+
 @dataclass
 class Known:
     """A loaded model, as far as the choice of what is unloaded knows it."""
@@ -333,43 +347,27 @@ async def test_a_model_is_not_unloaded_while_its_checks_run() -> None:
 
 async def test_a_load_that_waits_comes_between_two_parts_of_the_checks_of_another_model() -> None:
     async with serving() as server:
-        begun, checked = threading.Event(), threading.Event()
-
-        def check() -> None:
-            begun.set()
-            checked.wait(20)
-
-        models = models_of(server)
-        models.late["en-de"] = check
-        await call(server, "en-de")
-        await asyncio.to_thread(begun.wait, 20)
+        checked = await held_in_its_checks(server, "en-de")
         waiting = asyncio.create_task(call(server, "en-fr"))
         await eventually(lambda: states(server)["loading"] == 1)
         checked.set()
         await waiting
-        await eventually(lambda: models.events.count("check en-fr") == 2)
-        assert models.events[:4] == ["load en-de", "check en-de", "load en-fr", "check en-de"]
+        await eventually(lambda: models_of(server).events.count("check en-fr") == 2)
+        events = models_of(server).events
+        assert events[:4] == ["load en-de", "check en-de", "load en-fr", "check en-de"]
 
 
 async def test_the_checks_of_a_model_that_is_unloaded_before_them_do_not_take_place() -> None:
     async with serving(room=1) as server:
-        begun, checked = threading.Event(), threading.Event()
-
-        def check() -> None:
-            begun.set()
-            checked.wait(20)
-
-        models = models_of(server)
-        models.late["en-de"] = check
-        await call(server, "en-de")
-        await asyncio.to_thread(begun.wait, 20)
+        checked = await held_in_its_checks(server, "en-de")
         waiting = [asyncio.create_task(call(server, name)) for name in ("en-fr", "en-it")]
         await eventually(lambda: states(server)["loading"] == 2)
         checked.set()
         await asyncio.gather(*waiting)
-        await eventually(lambda: models.events.count("check en-it") == 2)
+        await eventually(lambda: models_of(server).events.count("check en-it") == 2)
         # en-it waits for its turn since before en-fr was loaded, so that it comes before the checks of en-fr.
-        assert models.events == ["load en-de", "check en-de", "load en-fr", "load en-it", "check en-it", "check en-it"]
+        events = models_of(server).events
+        assert events == ["load en-de", "check en-de", "load en-fr", "load en-it", "check en-it", "check en-it"]
 
 
 async def test_a_load_uses_one_thread_while_a_loaded_model_has_callers(monkeypatch: pytest.MonkeyPatch) -> None:
