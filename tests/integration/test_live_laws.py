@@ -60,6 +60,7 @@ async def talk(
     *,
     yields: int = 0,
     paced: bool = False,
+    at_once: bool = False,
     pasts: Pasts | None = None,
     rounds: Rounds | None = None,
     observer: Observer | None = None,
@@ -69,16 +70,21 @@ async def talk(
 
     yields: iterations of the loop between two messages, in which updates begin
     paced: whether the speaker waits for the update of its words, or of its pause, before it goes on
+    at_once: whether no update begins before the last message
     """
-    answered = asyncio.Condition()
+    answered, all_sent = asyncio.Condition(), asyncio.Event()
     replies: list[pb.TranslateLiveResponse] = []
 
     @asynccontextmanager
     async def open_model() -> AsyncIterator[Translator]:
+        if at_once and replies:  # the answer that the model is ready comes before any message
+            await all_sent.wait()
         yield translator
 
     async def sent() -> AsyncIterator[pb.TranslateLiveRequest]:
-        for message in messages:
+        for number, message in enumerate(messages, 1):
+            if number == len(messages):
+                all_sent.set()
             yield message
             count = getattr(message.words, "from") + len(message.words.words)
             for _ in range(yields):
@@ -289,7 +295,7 @@ class Counts:
 async def test_words_that_come_before_the_turn_of_an_update_replace_it(translator: Translator):
     counts = Counts()
     messages = [words(at, "fox") for at in range(12)]
-    await talk(translator, [*messages, END], observer=counts)
+    await talk(translator, [*messages, END], observer=counts, at_once=True)
     assert (counts.kinds, counts.replaced, counts.words) == (["complete"], 11, 12)
 
 
