@@ -55,7 +55,7 @@ def _behind(text: str, spans: Sequence[ProtectedSpan], begin: str) -> list[Prote
 
 def _begun(sentence: SplitSentence, words: Sequence[str], begin: str) -> SentenceSteps:
     if not sentence.kept:
-        return (yield from _begun_text(sentence.text, begin))
+        return (yield from _as_text(sentence, begin))
     place = sentence.divider()
     if place is None:
         for attempt in attempts(sentence, words):
@@ -65,12 +65,6 @@ def _begun(sentence: SplitSentence, words: Sequence[str], begin: str) -> Sentenc
                 return restored
         place = 0
     return (yield from _begun_and_split(sentence, place, words, begin))
-
-
-def _begun_text(text: str, begin: str) -> SentenceSteps:
-    request = TranslateStep(normalise(text), begin)
-    outputs = (yield from translations(request)) if has_words(text) else ()
-    return Restored(outputs[0], outputs=((request, outputs[0]),)) if outputs else Restored(begin)
 
 
 def _begun_and_split(sentence: SplitSentence, place: int, words: Sequence[str], begin: str) -> SentenceSteps:
@@ -86,7 +80,7 @@ def _begun_and_split(sentence: SplitSentence, place: int, words: Sequence[str], 
     return joined(replace(before, text=text), gap, string, after)
 
 
-def _as_text(sentence: SplitSentence) -> SentenceSteps:
-    request = TranslateStep(normalise(sentence.text))
+def _as_text(sentence: SplitSentence, begin: str = "") -> SentenceSteps:
+    request = TranslateStep(normalise(sentence.text), begin)
     outputs = (yield from translations(request)) if any(map(has_words, sentence.texts)) else ()
-    return Restored(outputs[0], outputs=((request, outputs[0]),)) if outputs else Restored(sentence.text)
+    return Restored(outputs[0], outputs=((request, outputs[0]),)) if outputs else Restored(begin or sentence.text)
