@@ -8,25 +8,10 @@ from contextlib import ExitStack
 from functools import partial
 from pathlib import Path
 
-from lingon.errors import (
-    InvalidRequest,
-    NotStored,
-    StoredDamaged,
-    StoreFull,
-    Unsupported,
-)
-from lingon.files import remove_file, replacing_file
+from lingon.errors import InvalidRequest, NotStored, StoreFull
+from lingon.files import replacing_file
 from lingon.language_tags import canonical, is_same_language, is_same_tag
 from lingon.serving.settings import GLOSSARY_BYTES
-from lingon.serving.stores.changes import (
-    check_bytes,
-    check_earlier,
-    check_label,
-    check_new,
-    not_stored,
-    now,
-    version_after,
-)
 from lingon.serving.stores.data_dir import DataDir, StoreLimits
 from lingon.serving.stores.glossary_file import (
     SUFFIX,
@@ -38,13 +23,13 @@ from lingon.serving.stores.glossary_file import (
 )
 from lingon.serving.stores.loaded import Loaded, stamp_of
 from lingon.serving.stores.messages_file import Spool
-from lingon.serving.stores.owners import PRIVATE_FILE, OwnerFolder, check_name, disk_errors, file_name, name_of
+from lingon.serving.stores.owners import PRIVATE_FILE, OwnerFolder, check_name, disk_errors, not_stored
+from lingon.serving.stores.store import Store, check_label, next_version
 from lingon.terms.matcher import Matcher
 from lingon.terms.stems import has_stems
 from lingon.terms.term import Term, TermError, check_terms, sought
 from lingon.translation.v1 import stores_pb2 as pb
 
-KIND = "glossaries"  # name of the folder
 DICTIONARY_BYTES = 64 << 20  # bytes of the terms of one pair, which are in memory at once while they are checked
 MOST_DICTIONARIES = 1000  # pairs of languages of a glossary
 NONE_BYTES = 256  # bytes of the answer that a glossary has no terms for a pair
@@ -52,15 +37,15 @@ NONE_BYTES = 256  # bytes of the answer that a glossary has no terms for a pair
 Pair = tuple[str, str]
 
 
-class GlossaryStore:
-    """The glossaries of all owners. Belongs to the event loop.
+class GlossaryStore(Store[Header, pb.Glossary]):
+    """The glossaries of all owners."""
 
-    Its methods take the caller of a call, see `owner_of`. Without a folder all raise Unsupported.
-    """
+    kind, folder, suffix, several = "glossary", "glossaries", SUFFIX, "glossaries"
+    message_type = pb.Glossary
 
     def __init__(self, data_dir: DataDir | None, matcher_bytes: int = GLOSSARY_BYTES) -> None:
         """matcher_bytes: of all matchers that are kept in memory."""
-        self._data_dir = data_dir
+        super().__init__(data_dir)
         self._matchers = None if data_dir is None else Loaded[Matcher | None](data_dir, matcher_bytes)
 
     @property
@@ -76,30 +61,12 @@ class GlossaryStore:
         parts: yields messages with the terms
         Raises InvalidRequest, AlreadyStored, StoredVersionChanged, StoreFull or DiskFull
         """
-        data_dir = self._opened()
+        limits = self._opened().limits
         check_name(header.name, "header.name")
-        arriving = _Arriving(header, data_dir.limits)
+        arriving = _Arriving(header, limits)
         check_label(header.label)
-        owner = data_dir.owner(caller)
-        async with data_dir.receiving(caller):
-            # Before the terms arrive, which may be long. It is checked again when they are stored.
-            await data_dir.run(partial(self._check, owner, header))
-            async with data_dir.spool(owner) as spool:
-                async for part in parts:
-                    arriving.check(part)
-                    await data_dir.run(partial(_append, spool, part))
-                    arriving.check_bytes(spool.size)
-                return await data_dir.change(caller, partial(self._store, owner, header, arriving.pairs, spool))
-
-    async def get(self, caller: str, name: str) -> pb.Glossary:
-        """Return a glossary without its terms. Raises NotStored."""
-        path = _path(self._opened().owner(caller), check_name(name, "name"))
-        return await self._opened().run(lambda: _header(path, name).message())
-
-    async def all(self, caller: str) -> list[pb.Glossary]:
-        """Return all glossaries of the owner without their terms, sorted by name. A damaged one has its name alone."""
-        owner = self._opened().owner(caller)
-        return await self._opened().run(lambda: list(_all(owner)))
+        check = partial(self._before, wanted=header, most=limits.max_glossaries)
+        return await self._receive(caller, parts, check, arriving.append, partial(self._store, header, arriving.pairs))
 
     async def read(self, caller: str, name: str, source: str, target: str) -> AsyncGenerator[pb.TermList, None]:
         """Yield the terms of a pair of languages in their order. Raises NotStored or StoredDamaged.
@@ -107,7 +74,7 @@ class GlossaryStore:
         They are those of one version, even if the glossary is changed meanwhile.
         """
         data_dir = self._opened()
-        path = _path(data_dir.owner(caller), check_name(name, "name"))
+        path = self._path(data_dir.owner(caller), check_name(name, "name"))
         messages = _read(path, name, _tags(source, target))
         while (message := await data_dir.run(lambda: next(messages, None))) is not None:
             yield message
@@ -120,9 +87,9 @@ class GlossaryStore:
             missing = "target" if source else "source"
             raise InvalidRequest(f"{missing}_language_code", "both languages must be set, or none")
         if source:
-            await data_dir.change(caller, partial(_remove_pair, owner, name, _tags(source, target)))
+            await data_dir.change(caller, partial(self._remove_pair, owner, name, _tags(source, target)))
         else:
-            await data_dir.change(caller, partial(_remove, owner, name))
+            await data_dir.change(caller, partial(self._remove, owner, name))
 
     async def find(self, caller: str, names: Sequence[str], source: str, target: str) -> list[tuple[str, Matcher]]:
         """Return the glossaries that have terms for a translation, in the order of the names.
@@ -136,7 +103,7 @@ class GlossaryStore:
             return []
         owner, found = self._opened().owner(caller), list[tuple[str, Matcher]]()
         for index, name in enumerate(names):
-            path = _path(owner, check_name(name, f"glossaries[{index}]"))
+            path = self._path(owner, check_name(name, f"glossaries[{index}]"))
             stamp = stamp_of(path)
             if stamp is None:
                 raise not_stored("glossary", name)
@@ -147,37 +114,31 @@ class GlossaryStore:
                 found.append((name, matcher))
         return found
 
-    def _opened(self) -> DataDir:
-        """Return the folder. Raises Unsupported if there is none."""
-        if self._data_dir is None:
-            raise Unsupported("this server keeps no glossaries; start it with --data-dir")
-        return self._data_dir
-
-    def _check(self, owner: OwnerFolder, wanted: pb.PutGlossaryHeader) -> Header | None:
-        """Return the header of the glossary that is to be changed, or None for a new one. Raises what refuses it."""
-        path = _path(owner, wanted.name)
-        try:
-            header = _header(path, wanted.name)
-        except NotStored:
-            check_new("glossary", wanted, sum(1 for _ in _files(owner)), self._opened().limits.max_glossaries)
-            return None
-        check_earlier("glossary", wanted, header.version)
-        return header
+    def _header(self, path: Path, name: str) -> Header:
+        with open_glossary(path, name) as file:
+            return file.header
 
     def _store(
-        self, owner: OwnerFolder, wanted: pb.PutGlossaryHeader, pairs: Sequence[Pair], spool: Spool
+        self, wanted: pb.PutGlossaryHeader, pairs: Sequence[Pair], owner: OwnerFolder, spool: Spool
     ) -> pb.Glossary:
         """Store terms that have arrived, of pairs in their order. Blocks."""
         with owner.changing(), ExitStack() as opened:
-            before = self._check(owner, wanted)
-            path = _path(owner, wanted.name)
+            before = self._before(owner, wanted, self._opened().limits.max_glossaries)
+            path = self._path(owner, wanted.name)
             earlier = None if before is None else opened.enter_context(open_glossary(path, wanted.name))
             stored = () if before is None else before.dictionaries
             count = len({*pairs, *(each.pair for each in stored)})
             _check_pairs(wanted.name, count)
             changes = self._changes(wanted, pairs, spool, earlier)
-            header = _next_header(before, wanted.name, wanted.label)
+            header = Header(name=wanted.name, dictionaries=(), **next_version(before, wanted.label))
             return _write(path, header, earlier, changes, partial(self._check_size, owner, path)).message()
+
+    def _remove_pair(self, owner: OwnerFolder, name: str, pair: Pair) -> None:
+        path = self._path(owner, name)
+        with owner.changing(), open_glossary(path, name) as earlier:
+            _dictionary(earlier.header, pair)
+            header = Header(name=name, dictionaries=(), **next_version(earlier.header, ""))
+            _write(path, header, earlier, [(pair, None)], lambda size: None)
 
     def _changes(
         self, wanted: pb.PutGlossaryHeader, pairs: Sequence[Pair], spool: Spool, earlier: GlossaryFile | None
@@ -194,7 +155,7 @@ class GlossaryStore:
     def _check_size(self, owner: OwnerFolder, path: Path, new: int) -> None:
         """Raise StoreFull if a file of so many bytes in place of one makes the owner have too much."""
         stamp = stamp_of(path)
-        check_bytes(owner, 0 if stamp is None else stamp.size, new, self._opened().limits.max_stored_bytes)
+        self._check_bytes(owner, 0 if stamp is None else stamp.size, new)
 
 
 class _Arriving:
@@ -204,27 +165,28 @@ class _Arriving:
         """Raises InvalidRequest for the languages of the header."""
         self.pairs = [_pair(header, "header")]
         self._name, self._limits = header.name, limits
-        self._terms, self._bytes, self._bytes_before = 0, 0, 0  # of the last pair; of all; of those before the last
+        self._terms, self._bytes_before = 0, 0  # of the last pair; of all before it
 
-    def check(self, part: pb.PutGlossaryRequest) -> None:
-        """Raise InvalidRequest for languages that came before, or StoreFull for more terms of a pair than are kept."""
+    def append(self, spool: Spool, part: pb.PutGlossaryRequest) -> None:
+        """Add a message to those that have arrived.
+
+        Raises InvalidRequest for languages that came before, StoreFull for more terms of a pair or more bytes, of the
+        pair or together, than are kept, and DiskFull.
+        """
         if part.HasField("pair"):
             pair = _pair(part.pair, "pair")
             if pair in self.pairs:
                 raise InvalidRequest("pair", f"terms from {pair[0]} to {pair[1]} came before; a pair may come once")
             self.pairs.append(pair)
             _check_pairs(self._name, len(self.pairs))
-            self._terms, self._bytes_before = 0, self._bytes
+            self._terms, self._bytes_before = 0, spool.size
         self._terms += len(part.terms)
         _check_count(self._name, self.pairs[-1], self._terms, self._limits.max_glossary_entries)
-
-    def check_bytes(self, size: int) -> None:
-        """Raise StoreFull if the messages until now have too many bytes, of the last pair or together."""
-        self._bytes = size
-        if size - self._bytes_before > DICTIONARY_BYTES:
+        with disk_errors():
+            spool.append(part)
+        if spool.size - self._bytes_before > DICTIONARY_BYTES:
             raise StoreFull(f"the terms have more than {DICTIONARY_BYTES:,} bytes, which are the most for one pair")
-        if size > self._limits.max_stored_bytes:
-            most = self._limits.max_stored_bytes
+        if spool.size > (most := self._limits.max_stored_bytes):
             raise StoreFull(f"the terms have more than {most:,} bytes, and the server keeps {most:,} for you")
 
 
@@ -259,36 +221,6 @@ def _tags(source: str, target: str) -> Pair:
     return canonical(source, "source_language_code"), canonical(target, "target_language_code")
 
 
-def _path(owner: OwnerFolder, name: str) -> Path:
-    return owner.folder(KIND) / f"{file_name(name)}{SUFFIX}"
-
-
-def _files(owner: OwnerFolder) -> Iterator[Path]:
-    return owner.files(KIND, SUFFIX)
-
-
-def _header(path: Path, name: str) -> Header:
-    with open_glossary(path, name) as file:
-        return file.header
-
-
-def _all(owner: OwnerFolder) -> Iterator[pb.Glossary]:
-    """Yield all glossaries, sorted by name."""
-    for name in sorted(name_of(path.name.removesuffix(SUFFIX)) for path in _files(owner)):
-        try:
-            yield _header(_path(owner, name), name).message()
-        except NotStored:  # removed meanwhile
-            continue
-        except StoredDamaged:
-            yield pb.Glossary(name=name)
-
-
-def _append(spool: Spool, part: pb.PutGlossaryRequest) -> None:
-    """Add a message to those that have arrived. Raises DiskFull."""
-    with disk_errors():
-        spool.append(part)
-
-
 def _arrived(spool: Spool) -> Iterator[list[Term]]:
     """Yield the terms of each pair that have arrived."""
     terms = list[Term]()
@@ -313,13 +245,6 @@ def _checked(terms: list[Term], pair: Pair, *, several: bool) -> list[Term]:
     except TermError as error:
         place = f"from {pair[0]} to {pair[1]}: " if several else ""
         raise InvalidRequest(f"terms[{error.number - 1}]", f"{place}{error}") from None
-
-
-def _next_header(before: Header | None, name: str, label: str) -> Header:
-    """Return the header of the next version, without dictionaries."""
-    if before is None:
-        return Header(name, label, version_after(0), now(), now(), ())
-    return Header(name, label or before.label, version_after(before.version), before.created, now(), ())
 
 
 def _write(
@@ -352,22 +277,6 @@ def _dictionary(header: Header, pair: Pair) -> Dictionary:
     if found is None:
         raise NotStored("glossary", header.name, f"glossary {header.name} has no terms from {pair[0]} to {pair[1]}")
     return found
-
-
-def _remove(owner: OwnerFolder, name: str) -> None:
-    with owner.changing():
-        try:
-            remove_file(_path(owner, name))
-        except FileNotFoundError:
-            raise not_stored("glossary", name) from None
-
-
-def _remove_pair(owner: OwnerFolder, name: str, pair: Pair) -> None:
-    path = _path(owner, name)
-    with owner.changing(), open_glossary(path, name) as earlier:
-        _dictionary(earlier.header, pair)
-        header = _next_header(earlier.header, name, "")
-        _write(path, header, earlier, [(pair, None)], lambda size: None)
 
 
 def _load(path: Path, name: str, source: str, target: str) -> tuple[Matcher | None, int]:

@@ -21,8 +21,8 @@ from typing import IO
 
 from lingon.errors import StoredDamaged
 from lingon.message_batches import batches_of
-from lingon.serving.stores.changes import not_stored
 from lingon.serving.stores.messages_file import LENGTH_BYTES, Damaged, read_messages, write_message
+from lingon.serving.stores.owners import not_stored
 from lingon.terms.term import Term
 from lingon.translation.v1 import stores_pb2 as pb
 

@@ -8,8 +8,7 @@ from dataclasses import replace
 from functools import partial
 from pathlib import Path
 
-from lingon.errors import InvalidRequest, NotStored, StoredDamaged, StoreFull, Unsupported
-from lingon.files import remove_file
+from lingon.errors import InvalidRequest, StoreFull
 from lingon.language_tags import canonical, is_one_language
 from lingon.memories.adaptation import adapted_matches
 from lingon.memories.building import build
@@ -17,15 +16,6 @@ from lingon.memories.keys import EXACT
 from lingon.memories.memory import Memory
 from lingon.memories.segment import MOST_TEXT, Segment, SegmentError
 from lingon.message_batches import batches_of
-from lingon.serving.stores.changes import (
-    check_bytes,
-    check_earlier,
-    check_label,
-    check_new,
-    not_stored,
-    now,
-    version_after,
-)
 from lingon.serving.stores.data_dir import DataDir
 from lingon.serving.stores.loaded import Loaded, stamp_of
 from lingon.serving.stores.memory_file import (
@@ -33,14 +23,14 @@ from lingon.serving.stores.memory_file import (
     SUFFIX,
     MemoryHeader,
     folder_name,
-    header_path,
     open_memory,
     read_header,
     remove_unnamed,
     write_header,
 )
 from lingon.serving.stores.messages_file import Spool
-from lingon.serving.stores.owners import OwnerFolder, bytes_in, check_name, disk_errors, name_of
+from lingon.serving.stores.owners import OwnerFolder, bytes_in, check_name, disk_errors, not_stored
+from lingon.serving.stores.store import Store, check_label, next_version
 from lingon.translation.v1 import stores_pb2 as pb
 from lingon.translation.v1 import translation_pb2
 
@@ -51,15 +41,16 @@ MOST_MATCHES = 20  # matches for a text
 Pair = tuple[str, str]
 
 
-class MemoryStore:
-    """The memories of all owners. Belongs to the event loop.
+class MemoryStore(Store[MemoryHeader, pb.Memory]):
+    """The memories of all owners."""
 
-    Its methods take the caller of a call, see `owner_of`. Without a folder all raise Unsupported.
-    """
+    kind, folder, suffix, several = "memory", KIND, SUFFIX, "translation memories"
+    message_type = pb.Memory
 
     def __init__(self, data_dir: DataDir | None, looked_up: Callable[[int], None] = lambda score: None) -> None:
         """looked_up: called for each text that is looked up, with the score of its best match, 0 without one."""
-        self._data_dir, self.looked_up = data_dir, looked_up
+        super().__init__(data_dir)
+        self.looked_up = looked_up
         self._opened_memories = None if data_dir is None else Loaded[tuple[MemoryHeader, Memory]](data_dir, MOST_OPEN)
 
     async def put(
@@ -70,27 +61,13 @@ class MemoryStore:
         parts: yields messages with the segments
         Raises InvalidRequest, AlreadyStored, StoredVersionChanged, StoreFull or DiskFull
         """
-        data_dir, pair = self._opened(), _pair(header)
+        limits, pair = self._opened().limits, _pair(header)
         check_name(header.name, "header.name")
         check_label(header.label)
-        owner, most = data_dir.owner(caller), data_dir.limits.max_stored_bytes
-        async with data_dir.receiving(caller):
-            # Before the segments arrive, which may be long. It is checked again when they are stored.
-            await data_dir.run(partial(self._check, owner, header, pair))
-            async with data_dir.spool(owner) as spool:
-                async for part in parts:
-                    await data_dir.run(partial(_append, spool, part, most))
-                return await data_dir.change(caller, partial(self._store, owner, header, pair, spool))
-
-    async def get(self, caller: str, name: str) -> pb.Memory:
-        """Return a memory without its segments. Raises NotStored."""
-        path = _path(self._opened().owner(caller), check_name(name, "name"))
-        return await self._opened().run(lambda: read_header(path, name).message())
-
-    async def all(self, caller: str) -> list[pb.Memory]:
-        """Return all memories of the owner without their segments, sorted by name. A damaged one has its name alone."""
-        owner = self._opened().owner(caller)
-        return await self._opened().run(lambda: list(_all(owner)))
+        append = partial(_append, limits.max_stored_bytes)
+        return await self._receive(
+            caller, parts, partial(self._check, header, pair), append, partial(self._store, header, pair)
+        )
 
     async def read(self, caller: str, name: str) -> AsyncGenerator[pb.SegmentList, None]:
         """Yield the segments in their order. Raises NotStored or StoredDamaged.
@@ -126,7 +103,7 @@ class MemoryStore:
     async def delete(self, caller: str, name: str) -> None:
         """Remove a memory. Raises NotStored."""
         data_dir = self._opened()
-        await data_dir.change(caller, partial(_remove, data_dir.owner(caller), check_name(name, "name")))
+        await data_dir.change(caller, partial(self._remove, data_dir.owner(caller), check_name(name, "name")))
 
     async def find(self, caller: str, names: Sequence[str], source: str, target: str) -> list[tuple[str, Memory]]:
         """Return the memories for a translation, in the order of the names, without those of other languages.
@@ -146,47 +123,39 @@ class MemoryStore:
 
     async def _open(self, owner: OwnerFolder, name: str) -> tuple[MemoryHeader, Memory]:
         """Return a memory and its header. Raises NotStored or StoredDamaged."""
-        path = _path(owner, name)
+        path = self._path(owner, name)
         stamp = stamp_of(path)
         if stamp is None:
             raise not_stored("memory", name)
         assert self._opened_memories is not None, "there is a folder"
         return await self._opened_memories.get(path, stamp, lambda: (open_memory(path, name), 1))
 
-    def _opened(self) -> DataDir:
-        """Return the folder. Raises Unsupported if there is none."""
-        if self._data_dir is None:
-            raise Unsupported("this server keeps no translation memories; start it with --data-dir")
-        return self._data_dir
+    def _header(self, path: Path, name: str) -> MemoryHeader:
+        return read_header(path, name)
 
-    def _check(self, owner: OwnerFolder, wanted: pb.PutMemoryHeader, pair: Pair) -> MemoryHeader | None:
+    def _check(self, wanted: pb.PutMemoryHeader, pair: Pair, owner: OwnerFolder) -> MemoryHeader | None:
         """Return the header of the memory that is to be changed, or None for a new one. Raises what refuses it."""
-        try:
-            header = read_header(_path(owner, wanted.name), wanted.name)
-        except NotStored:
-            check_new("memory", wanted, sum(1 for _ in _files(owner)), self._opened().limits.max_memories)
-            return None
-        check_earlier("memory", wanted, header.version)
-        if (header.source, header.target) != pair:
+        header = self._before(owner, wanted, self._opened().limits.max_memories)
+        if header is not None and (header.source, header.target) != pair:
             raise InvalidRequest(
                 "header.target_language_code" if header.source == pair[0] else "header.source_language_code",
                 f"memory {wanted.name} is from {header.source} to {header.target}, not from {pair[0]} to {pair[1]}",
             )
         return header
 
-    def _store(self, owner: OwnerFolder, wanted: pb.PutMemoryHeader, pair: Pair, spool: Spool) -> pb.Memory:
+    def _store(self, wanted: pb.PutMemoryHeader, pair: Pair, owner: OwnerFolder, spool: Spool) -> pb.Memory:
         """Store segments that have arrived. Blocks."""
         with owner.changing():
-            folder, path = owner.folder(KIND), _path(owner, wanted.name)
+            folder, path = owner.folder(KIND), self._path(owner, wanted.name)
             remove_unnamed(folder)
-            before = self._check(owner, wanted, pair)
+            before = self._check(wanted, pair, owner)
             base = None if before is None or wanted.replace else open_memory(path, wanted.name)[1]
             header = _next_header(before, wanted, pair)
             try:
                 _build(folder / header.folder, spool, base)
                 replaced = 0 if before is None else bytes_in(folder / before.folder)
                 # The new folder is among those that are counted.
-                check_bytes(owner, replaced, 0, self._opened().limits.max_stored_bytes)
+                self._check_bytes(owner, replaced, 0)
                 header = replace(header, segments=len(Memory.open(folder / header.folder)))
                 write_header(path, header)
             except BaseException:
@@ -194,6 +163,9 @@ class MemoryStore:
                 raise
             remove_unnamed(folder)
             return header.message()
+
+    def _removed(self, owner: OwnerFolder) -> None:
+        remove_unnamed(owner.folder(KIND))
 
 
 def _pair(header: pb.PutMemoryHeader) -> Pair:
@@ -204,26 +176,7 @@ def _pair(header: pb.PutMemoryHeader) -> Pair:
     )
 
 
-def _path(owner: OwnerFolder, name: str) -> Path:
-    return header_path(owner.folder(KIND), name)
-
-
-def _files(owner: OwnerFolder) -> Iterator[Path]:
-    return owner.files(KIND, SUFFIX)
-
-
-def _all(owner: OwnerFolder) -> Iterator[pb.Memory]:
-    """Yield all memories, sorted by name."""
-    for name in sorted(name_of(path.name.removesuffix(SUFFIX)) for path in _files(owner)):
-        try:
-            yield read_header(_path(owner, name), name).message()
-        except NotStored:  # removed meanwhile
-            continue
-        except StoredDamaged:
-            yield pb.Memory(name=name)
-
-
-def _append(spool: Spool, part: pb.PutMemoryRequest, most: int) -> None:
+def _append(most: int, spool: Spool, part: pb.PutMemoryRequest) -> None:
     """Add segments to those that have arrived. Raises StoreFull or DiskFull; most: bytes of them."""
     with disk_errors():
         spool.append(part)
@@ -242,11 +195,9 @@ def _build(folder: Path, spool: Spool, base: Memory | None) -> None:
 
 def _next_header(before: MemoryHeader | None, wanted: pb.PutMemoryHeader, pair: Pair) -> MemoryHeader:
     """Return the header of the next version, without the number of its segments."""
-    version = version_after(0 if before is None else before.version)
-    label = wanted.label or ("" if before is None else before.label)
-    created = now() if before is None else before.created
-    folder = folder_name(wanted.name, version)
-    return MemoryHeader(wanted.name, label, *pair, 0, version, created, now(), folder)
+    values = next_version(before, wanted.label)
+    folder = folder_name(wanted.name, values["version"])
+    return MemoryHeader(name=wanted.name, source=pair[0], target=pair[1], segments=0, folder=folder, **values)
 
 
 def _messages(memory: Memory) -> Iterator[pb.SegmentList]:
@@ -270,12 +221,3 @@ def _look_up(name: str, memory: Memory, text: str, min_score: int, most: int) ->
             for each in found
         ]
     )
-
-
-def _remove(owner: OwnerFolder, name: str) -> None:
-    with owner.changing():
-        try:
-            remove_file(_path(owner, name))
-        except FileNotFoundError:
-            raise not_stored("memory", name) from None
-        remove_unnamed(owner.folder(KIND))

@@ -18,8 +18,7 @@ from lingon.errors import StoredDamaged
 from lingon.files import replacing_file
 from lingon.memories.memory import Memory
 from lingon.memories.segment import DamagedMemory
-from lingon.serving.stores.changes import not_stored
-from lingon.serving.stores.owners import PRIVATE_FILE, file_name
+from lingon.serving.stores.owners import PRIVATE_FILE, file_name, not_stored
 from lingon.translation.v1 import stores_pb2 as pb
 
 FORMAT = 1
@@ -60,11 +59,6 @@ class MemoryHeader:
             created=self.created,
             changed=self.changed,
         )
-
-
-def header_path(folder: Path, name: str) -> Path:
-    """Return the path of the JSON of a memory; folder: of the memories of an owner."""
-    return folder / f"{file_name(name)}{SUFFIX}"
 
 
 def read_header(path: Path, name: str) -> MemoryHeader:

@@ -22,7 +22,7 @@ from collections.abc import Iterator
 from contextlib import contextmanager, suppress
 from pathlib import Path
 
-from lingon.errors import DiskFull, InvalidRequest, StoreBusy
+from lingon.errors import DiskFull, InvalidRequest, NotStored, StoreBusy
 from lingon.files import IS_PART, make_folders, remove_partial_files, write_text
 
 NAME = re.compile(r"[A-Za-z0-9._-]{1,64}")
@@ -48,6 +48,11 @@ def check_name(name: str, field: str) -> str:
     if not NAME.fullmatch(name):
         raise InvalidRequest(field, f"{field} must be 1 to 64 letters, figures and the signs . _ -, got {name[:80]!r}")
     return name
+
+
+def not_stored(kind: str, name: str) -> NotStored:
+    """Return the error of a name without a glossary or memory."""
+    return NotStored(kind, name, f"there is no {kind} {name}")
 
 
 def file_name(name: str) -> str:
