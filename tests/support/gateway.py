@@ -109,8 +109,19 @@ TO_ENGLISH = {
     "Wo ist er?": "Where? Is he there?",
     "Das Meer.": "The sea.",
     "Nichts.": "",
+    "Wo ist der Bahnhof?": "Where is the station?",
+    "Die See und das Meer.": "The sea and the sea.",
+    "Bahnhof": "The station.",
+    "Mann": "Man",
+    "Meer": "the sea",
 }
-TO_FRENCH = {"The old man.": "Le vieil homme.", "Where?": "Où ?", "Is he there?": "Est-il là ?", "The sea.": "La mer."}
+TO_FRENCH = {
+    "The old man.": "Le vieil homme.",
+    "Where?": "Où ?",
+    "Is he there?": "Est-il là ?",
+    "The sea.": "La mer.",
+    "Where is the station?": "Où est la gare ?",
+}
 
 BUNDLES = tuple(
     {

@@ -13,14 +13,12 @@ from lingon.translation.v1 import stores_pb2_grpc
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.bundles import copy, edit
 from tests.support.echo_engine import RunningServer, running
-from tests.support.gateway import BUNDLES, Dictionary, TwoModels
+from tests.support.gateway import BUNDLES, TwoModels
 from tests.support.shipped_model import MODEL, serving
 
 GERMAN: dict[str, Any] = {"source_language_code": "de", "target_language_code": "fr"}
 MEMORY: dict[str, Any] = {"memory": {"memories": ["m"]}}
 MAN, STATION, SEA = "Der alte Mann.", "Wo ist der Bahnhof?", "Das Meer."
-TO_ENGLISH = {MAN: "The old man.", STATION: "Where is the station?", SEA: "The sea.", "Bahnhof": "station"}
-TO_FRENCH = {"The old man.": "Le vieil homme.", "The sea.": "La mer.", "Where is the station?": "Où est la gare ?"}
 SEGMENTS = [
     pb.Segment(source=STATION, target="Où se trouve la gare ?"),
     pb.Segment(source="Ja und nein.", target="Oui. Et non."),
@@ -32,15 +30,9 @@ SEGMENTS = [
 ]
 
 
-class Models(TwoModels):
-    def __init__(self, *rest: Any) -> None:
-        super().__init__(*rest)
-        self.runners = {"de-en": Dictionary(TO_ENGLISH), "en-fr": Dictionary(TO_FRENCH)}
-
-
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[RunningServer]:
-    async with running(bundles=BUNDLES, loader=Models, data_dir=tmp_path / "data") as started:
+    async with running(bundles=BUNDLES, loader=TwoModels, data_dir=tmp_path / "data") as started:
         header = stores.PutMemoryHeader(name="m", **GERMAN)
         stub: Any = stores_pb2_grpc.MemoryServiceStub(started.channel)
         await stub.PutMemory(iter([stores.PutMemoryRequest(header=header, segments=SEGMENTS)]))

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import AsyncIterator
 from pathlib import Path
-from typing import Any
 
 import pytest
 
@@ -16,32 +15,16 @@ from lingon.translation.v1 import stores_pb2 as stores
 from lingon.translation.v1 import stores_pb2_grpc
 from lingon.translation.v1 import translation_pb2 as pb
 from tests.support.echo_engine import RunningServer, details, failure, running
-from tests.support.gateway import BUNDLES, Dictionary, TwoModels
+from tests.support.gateway import BUNDLES, TwoModels
 
 GERMAN = {"source_language_code": "de", "target_language_code": "fr"}
 MISSED, REPAIRED, KEPT = pb.TERM_MEANS_MISSED, pb.TERM_MEANS_REPAIRED, pb.TERM_MEANS_KEPT
-TO_ENGLISH = {
-    "Der alte Mann.": "The old man.",
-    "Wo ist der Bahnhof?": "Where is the station?",
-    "Das Meer.": "The sea.",
-    "Die See und das Meer.": "The sea and the sea.",
-    "Bahnhof": "The station.",
-    "Mann": "Man",
-    "Meer": "the sea",
-}
-TO_FRENCH = {"The old man.": "Le vieil homme.", "The sea.": "La mer.", "Where is the station?": "Où est la gare ?"}
 BAHNHOF = pb.Term(source="Bahnhof", target="vieil")
-
-
-class Models(TwoModels):
-    def __init__(self, *rest: Any) -> None:
-        super().__init__(*rest)
-        self.runners = {"de-en": Dictionary(TO_ENGLISH), "en-fr": Dictionary(TO_FRENCH)}
 
 
 @pytest.fixture
 async def server(tmp_path: Path) -> AsyncIterator[RunningServer]:
-    async with running(bundles=BUNDLES, loader=Models, data_dir=tmp_path / "data") as started:
+    async with running(bundles=BUNDLES, loader=TwoModels, data_dir=tmp_path / "data") as started:
         yield started
 
 
@@ -111,7 +94,7 @@ async def test_terms_of_a_glossary_are_those_from_the_source_to_the_target_langu
 async def test_a_request_with_more_terms_within_each_other_than_sentences_is_refused():
     words = ["Wo", "ist", "der", "alte", "Mann"]
     parts = [" ".join(words[begin:end]) for begin in range(5) for end in range(begin + 1, 6)]
-    async with running(bundles=BUNDLES, loader=Models, max_queue_texts=14) as server:
+    async with running(bundles=BUNDLES, loader=TwoModels, max_queue_texts=14) as server:
         terms = [pb.Term(source=part, target="gare") for part in parts]
         status, _ = await failure(server.translate(" ".join(words), terms=terms, **GERMAN))
         assert details(status)["ErrorInfo"].reason == "REQUEST_TOO_LARGE"
