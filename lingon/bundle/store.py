@@ -20,6 +20,7 @@ import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
+from difflib import get_close_matches
 from mmap import MADV_DONTNEED, mmap
 from pathlib import Path
 from typing import TypeVar
@@ -195,6 +196,8 @@ class Bundle:
 
 MODELS_FOLDER = "LINGON_MODELS_FOLDER"  # variable with the folder that has the models of this machine
 BUNDLE_NAME = r"\w[\w.+-]{0,127}"
+NEAR = 0.8  # likeness of a name to a mistyped one, from 0 to 1; en-de is no mistyped en-fr
+_PAIR = re.compile(r"(?:^|[-_])[A-Za-z]{2,3}[-_][A-Za-z]{2,3}(?:$|[-_.])")  # in the name of a model
 _MODEL_NAME = re.compile(rf"(?:[\w.-]+/)?{BUNDLE_NAME}")  # of a model, or OWNER/NAME of a repository it came from
 
 
@@ -234,10 +237,17 @@ def _is_from(path: Path, repository: str) -> bool:
 
 
 def _how_to_get(path: Path) -> str:
-    """Return the command that gets a model, with the name of the one that is missing if its path says it."""
+    """Return what to do about a missing path: the folder that it nearly names, or the command that gets a model."""
+    beside = [path.parent] if path.parent.name else [path.parent, models_folder()]
+    with suppress(OSError):
+        folders = {
+            each.name: each for folder in beside if folder.is_dir() for each in folder.iterdir() if each.is_dir()
+        }
+        if near := get_close_matches(path.name, folders, n=1, cutoff=NEAR):
+            return f"did you mean {folders[near[0]]}?"
     name = path.parent.name if path.name.isdigit() else path.name
-    is_name = re.fullmatch(BUNDLE_NAME, name) is not None and path != models_folder()
-    return f"lingon models get {name if is_name else 'en-de'}"
+    get = f"lingon models get {name if _PAIR.search(name) else 'en-de'}"
+    return f"give models/NAME or models/NAME/VERSION, or get a model: {get}"
 
 
 def is_bundle(path: Path) -> bool:
@@ -337,9 +347,7 @@ def with_checksums(folder: Path, manifest: Manifest, files: Mapping[str, FileCon
 
 def _no_bundle(path: Path) -> BundleError:
     if not path.exists():
-        return BundleError(
-            f"{path}: no such folder; give models/NAME or models/NAME/VERSION, or get a model: {_how_to_get(path)}"
-        )
+        return BundleError(f"{path}: no such folder; {_how_to_get(path)}")
     if path.is_dir() and (models := bundles_below(path)[0]):
         shown = first_of([str(model) for model in models], MOST_NAMED)
         return BundleError(f"{path}: a folder of models, not one of them; name one of {shown}")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -424,6 +425,22 @@ def test_a_missing_model_names_the_command_that_gets_it(tmp_path: Path) -> None:
         find_model("models/en-fr/4")
     with pytest.raises(LingonError, match=r"get a model: lingon models get en-fr$"):
         Model("en-fr")
+
+
+@pytest.mark.parametrize(
+    ("given", "meant"),
+    [("modells", "models"), ("en-dee", "models/en-de"), ("models/en-dee", "models/en-de"), ("models/en-fr", None)],
+)
+def test_a_mistyped_folder_is_answered_with_the_one_that_it_nearly_names(given: str, meant: str | None) -> None:
+    write_small_bundle(Path("models/en-de/1"))
+    hint = f"did you mean {meant}?" if meant else "get a model: lingon models get en-fr"
+    with pytest.raises(BundleError, match=f"^{given}: no such folder; .*{re.escape(hint)}$"):
+        find_model(given)
+
+
+def test_a_name_that_is_no_pair_of_languages_is_not_offered_for_download() -> None:
+    with pytest.raises(BundleError, match=r"get a model: lingon models get en-de$"):
+        find_model("nowhere")
 
 
 def test_a_model_is_found_in_the_folder_of_the_environment(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
