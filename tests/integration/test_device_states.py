@@ -1,28 +1,70 @@
 """Decoder states on a device: the same results as states in NumPy arrays, and few bytes copied.
 
-The device is main memory here, with the same graphs, bindings and copies as on a card.
+The device is main memory here, with the same graphs, bindings and copies as on a card. Steps write their caches in
+place, or, as float32 on CUDA needs, with ScatterND.
 """
 
 from __future__ import annotations
 
 import random
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import pytest
 
+from lingon.bundle import names
 from lingon.errors import EngineFault
 from lingon.export.gates_text import engine_search
 from lingon.serving.decoding.batch import JobResult
 from lingon.serving.decoding.greedy import GreedyBatch
 from lingon.serving.decoding.job import DecodeJob, Options, Sampling
+from lingon.serving.runtime.device import FP32_ON_CUDA
 from lingon.serving.runtime.device_buffers import MOST_STEPS, DeviceBuffers, GraphRecorder, StateBindings
+from lingon.serving.runtime.onnx_runner import OnnxRunner
 from lingon.serving.runtime.runner import BatchShape, GreedySteps
 from lingon.text import BOS
 from tests.support.engine_harness import options_for, running_engine
 from tests.support.random_models import STEPS, decode, device_runner, encode, random_runner, random_sources
 
 SHAPE = BatchShape(4, 1, 32, 64)
+TOLERANCE = 1e-5  # of a log-probability: the two attentions add in another order
+
+
+def scattered(**settings: Any) -> OnnxRunner:
+    return random_runner(precision=FP32_ON_CUDA, **settings)
+
+
+BOTH = pytest.mark.parametrize("make", [device_runner, scattered])
+Make = Callable[[], OnnxRunner]
+
+
+def placed(runner: OnnxRunner, sentences: int, shape: BatchShape) -> DeviceBuffers:
+    """Buffers with random sentences in the first slots."""
+    encoded, buffers = encode(runner, random_sources(sentences)), runner.open(shape)
+    assert isinstance(buffers, DeviceBuffers)
+    for slot in range(sentences):
+        buffers.place(slot, encoded, slot)
+    return buffers
+
+
+def admitted(
+    runner: OnnxRunner, buffers: DeviceBuffers, shape: BatchShape, sources: list[Any], **options: Any
+) -> GreedyBatch:
+    batch, encoded = GreedyBatch(buffers, shape), encode(runner, sources)
+    for index, source in enumerate(sources):
+        chosen = Options(**options) if options else options_for(runner, source)
+        batch.admit(DecodeJob(source_ids=source, options=chosen, on_done=lambda outcome: None), encoded, index)
+    return batch
+
+
+def stepped(batch: GreedyBatch) -> list[JobResult]:
+    """All results of a batch, which is stepped to its end."""
+    found: list[JobResult] = []
+    while len(batch):
+        batch.compact()
+        found += batch.step()
+    return found
 
 
 def step(buffers: DeviceBuffers, token: int, position: int, sentences: int) -> np.ndarray:
@@ -48,35 +90,35 @@ def test_translations_and_scores_are_those_of_states_in_main_memory(
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_batches_that_change_give_the_results_of_states_in_main_memory(seed: int) -> None:
-    """Sentences with prefixes, samples and beams join, end and are cancelled, so that rows are moved and reused."""
+@BOTH
+def test_batches_that_change_give_the_results_of_states_in_main_memory(make: Make, seed: int) -> None:
+    """Sentences with prefixes, samples and beams join, end and are cancelled, so that rows are moved and reused.
+
+    Where caches are scattered, tokens are compared and nothing is sampled, because scores differ in their last bits.
+    """
     draw, sources, results = random.Random(seed), random_sources(80, seed=seed), []
-    kinds: list[dict[str, Any]] = [{}, {"beam_size": 4, "num_hypotheses": 2}, {"sampling": Sampling(seed=7)}]
-    options = [draw.choice(kinds) for _ in sources]
+    exact = make is device_runner
+    kinds: list[dict[str, Any]] = [{}, {"beam_size": 4, "num_hypotheses": 2}]
+    options = [draw.choice([*kinds, {"sampling": Sampling(seed=7)}] if exact else kinds) for _ in sources]
     prefixes = [tuple(draw.choices(range(4, 30), k=draw.randrange(4))) for _ in sources]
-    for runner in (device_runner(), random_runner()):
+    for runner in (make(), random_runner()):
         with running_engine(runner, max_rows=24) as harness:
             jobs = [
                 harness.job(source, index, options=options_for(runner, source, **chosen), prefix=prefix)
                 for index, (source, chosen, prefix) in enumerate(zip(sources, options, prefixes, strict=True))
             ]
-            cancelled = jobs[::9]
             for begin in range(0, len(jobs), 20):
                 harness.engine.submit(jobs[begin : begin + 20])
-            harness.engine.cancel(cancelled)
-            found = harness.collect(len(jobs))
-            results.append({index: each for index, each in found.items() if index % 9})
+            harness.engine.cancel(jobs[::9])
+            found = {index: each for index, each in harness.collect(len(jobs)).items() if index % 9}
+            results.append(found if exact else {index: [one.tokens for one in each] for index, each in found.items()})
     assert results[0] == results[1]
 
 
 def test_a_step_copies_only_tokens_and_candidates() -> None:
-    sources = random_sources(8)
     for width, capacity in ((32, 16), (128, 64)):
         runner = device_runner()
-        buffers = runner.open(BatchShape(8, 1, width, capacity))
-        encoded = encode(runner, sources)
-        for slot in range(8):
-            buffers.place(slot, encoded, slot)
+        buffers = placed(runner, 8, BatchShape(8, 1, width, capacity))
         buffers.step(8, logits=False)
         before = runner.device.copied_bytes
         buffers.step(8, logits=False)
@@ -85,11 +127,8 @@ def test_a_step_copies_only_tokens_and_candidates() -> None:
 
 
 def test_greedy_search_copies_its_tokens_once_for_several_steps() -> None:
-    runner, sources = device_runner(), random_sources(5)
-    buffers = runner.open(BatchShape(8, 1, 32, 64))
-    encoded = encode(runner, sources)
-    for slot in range(5):
-        buffers.place(slot, encoded, slot)
+    runner = device_runner()
+    buffers = placed(runner, 5, BatchShape(8, 1, 32, 64))
     buffers.greedy_steps(5, 8)
     before = runner.device.copied_bytes
     buffers.greedy_steps(5, 8)
@@ -97,13 +136,10 @@ def test_greedy_search_copies_its_tokens_once_for_several_steps() -> None:
     assert runner.device.copied_bytes - before == up + down
 
 
-def test_several_greedy_steps_are_as_many_single_ones() -> None:
-    runner, sources = device_runner(), random_sources(5)
-    encoded, single, several = encode(runner, sources), [], []
-    one, other = (runner.open(BatchShape(8, 1, 32, 64)) for _ in range(2))
-    for slot in range(5):
-        one.place(slot, encoded, slot)
-        other.place(slot, encoded, slot)
+@BOTH
+def test_several_greedy_steps_are_as_many_single_ones(make: Make) -> None:
+    single, several = [], []
+    one, other = (placed(make(), 5, BatchShape(8, 1, 32, 64)) for _ in range(2))
     for each in (one, other):
         each.token_ids[:], each.positions[:] = BOS, 0
     for _ in range(11):
@@ -131,25 +167,18 @@ def test_an_engine_looks_once_at_several_greedy_steps() -> None:
     assert runner.state_graphs is not None
     decoder, device = runner.decoder.all_cores, runner.device
     bindings = StateBindings(runner.manifest, decoder, runner.state_graphs, SHAPE, device, GraphRecorder())
-    buffers = Counting(bindings, runner.state_graphs)
-    batch, sources = GreedyBatch(buffers, SHAPE), random_sources(4)
-    encoded = encode(runner, sources)
-    for index, source in enumerate(sources):
-        job = DecodeJob(source_ids=source, options=options_for(runner, source), on_done=lambda outcome: None)
-        batch.admit(job, encoded, index)
-    found: list[JobResult] = []
-    while len(batch):
-        batch.compact()
-        found += batch.step()
+    found = stepped(admitted(runner, Counting(bindings, runner.state_graphs), SHAPE, random_sources(4)))
     longest = max(len(outcome[0].log_probs) for _, outcome in found if isinstance(outcome, tuple))
     assert looks[0] == MOST_STEPS
     assert longest <= sum(looks) < longest + MOST_STEPS
 
 
-def test_nan_in_free_slots_unused_positions_and_idle_rows_changes_nothing() -> None:
-    runner, sources = device_runner(), random_sources(3)
+@BOTH
+def test_nan_in_free_slots_unused_positions_and_idle_rows_changes_nothing(make: Make) -> None:
+    runner, sources = make(), random_sources(3)
     encoded = encode(runner, sources)
-    expected = decode(random_runner(), encode(random_runner(), sources), [0, 1, 2], 64)
+    exact = random_runner() if make is device_runner else runner
+    expected = decode(exact, encode(exact, sources), [0, 1, 2], 64)
     buffers = runner.open(BatchShape(8, 1, 64, 16))
     for slot in range(8):
         buffers.invalidate(slot)
@@ -183,10 +212,7 @@ def test_sentences_of_several_encoder_runs_replace_those_in_their_slots() -> Non
 
 def test_moved_sentences_continue_in_their_new_slots() -> None:
     runner, sources = device_runner(), random_sources(4)
-    encoded = encode(runner, sources)
-    buffers = runner.open(BatchShape(4, 2, 32, 16))
-    for slot in range(4):
-        buffers.place(slot, encoded, slot)
+    encoded, buffers = encode(runner, sources), placed(runner, 4, BatchShape(4, 2, 32, 16))
     first = [step(buffers, 5 + number, number, 4) for number in range(3)]
     expected = step(buffers, 9, 3, 4)
     buffers.move(3, 0, 3)
@@ -214,11 +240,7 @@ def test_a_sentence_may_take_the_slot_that_another_one_leaves() -> None:
 
 
 def test_rows_are_copied_after_the_moves_before_them() -> None:
-    runner = device_runner()
-    buffers = runner.open(BatchShape(2, 2, 32, 16))
-    encoded = encode(runner, random_sources(2))
-    for slot in range(2):
-        buffers.place(slot, encoded, slot)
+    buffers = placed(device_runner(), 2, BatchShape(2, 2, 32, 16))
     buffers.token_ids[:], buffers.positions[:] = [5, 6, 7, 8], 0
     buffers.step(2, logits=False)
     buffers.move(1, 0, 1)
@@ -229,9 +251,7 @@ def test_rows_are_copied_after_the_moves_before_them() -> None:
 
 
 def test_copied_rows_continue_as_their_originals() -> None:
-    runner = device_runner()
-    buffers = runner.open(BatchShape(1, 3, 32, 16))
-    buffers.place(0, encode(runner, random_sources(1)), 0)
+    buffers = placed(device_runner(), 1, BatchShape(1, 3, 32, 16))
     for number in range(3):
         buffers.token_ids[:], buffers.positions[:] = [5 + number, 9 + number, 20 + number], number
         buffers.step(1, logits=False)
@@ -245,11 +265,7 @@ def test_copied_rows_continue_as_their_originals() -> None:
 
 def test_no_step_goes_beyond_the_capacity_of_the_caches() -> None:
     runner, shape = device_runner(), BatchShape(4, 1, 32, MOST_STEPS + 3)
-    batch, sources = GreedyBatch(runner.open(shape), shape), random_sources(4, longest=20)
-    encoded = encode(runner, sources)
-    for index, source in enumerate(sources):
-        options = Options(max_output_tokens=shape.capacity)
-        batch.admit(DecodeJob(source_ids=source, options=options, on_done=lambda outcome: None), encoded, index)
+    batch = admitted(runner, runner.open(shape), shape, random_sources(4, longest=20), max_output_tokens=shape.capacity)
     steps, found = [], []
     while len(batch):
         batch.compact()
@@ -259,23 +275,70 @@ def test_no_step_goes_beyond_the_capacity_of_the_caches() -> None:
     assert max(len(outcome[0].tokens) for _, outcome in found if isinstance(outcome, tuple)) == shape.capacity
 
 
-def test_nan_ends_its_own_sentence_and_no_other_one() -> None:
-    runner, outcomes = device_runner(), []
+@BOTH
+def test_nan_ends_its_own_sentence_and_no_other_one(make: Make) -> None:
+    outcomes, sources = [], random_sources(3)
     for poisoned in (None, 1):
+        runner = make()
         buffers = runner.open(SHAPE)
         assert isinstance(buffers, DeviceBuffers)
-        batch, sources = GreedyBatch(buffers, SHAPE), random_sources(3)
-        encoded = encode(runner, sources)
-        for index, source in enumerate(sources):
-            job = DecodeJob(source_ids=source, options=options_for(runner, source), on_done=lambda outcome: None)
-            batch.admit(job, encoded, index)
+        batch = admitted(runner, buffers, SHAPE, sources)
         if poisoned is not None:
             buffers.invalidate(poisoned)
-        found: dict[tuple[int, ...], Any] = {}
-        while len(batch):
-            batch.compact()
-            found |= {job.source_ids: outcome for job, outcome in batch.step()}
+        found = {job.source_ids: outcome for job, outcome in stepped(batch)}
         outcomes.append([found[source] for source in sources])
     clean, with_nan = outcomes
     assert isinstance(with_nan[1], EngineFault)
     assert [with_nan[0], with_nan[2]] == [clean[0], clean[2]]
+
+
+@pytest.mark.parametrize("settings", [{}, {"norm": "pre", "positions": "learned"}])
+@pytest.mark.parametrize(("beam_size", "penalty"), [(1, 0.0), (4, 1.0), (5, 0.6)])
+def test_translations_with_scattered_caches_are_those_of_fp32_on_the_cpu(
+    settings: dict[str, Any], beam_size: int, penalty: float
+) -> None:
+    sources = random_sources(60)
+    found = engine_search(scattered(**settings), sources, beam_size, penalty)
+    expected = engine_search(random_runner(**settings), sources, beam_size, penalty)
+    assert [each[0].tokens for each in found] == [each[0].tokens for each in expected]
+    for mine, theirs in zip(found, expected, strict=True):
+        assert mine[0].log_probs == pytest.approx(theirs[0].log_probs, abs=TOLERANCE)
+
+
+def test_steps_with_scattered_caches_are_those_of_fp32_on_the_cpu_for_any_capacity_and_position() -> None:
+    sources = random_sources(5)
+    expected = decode(random_runner(), encode(random_runner(), sources), list(range(5)), 32)
+    for capacity in (STEPS, 16, 61):
+        found = decode(scattered(), encode(scattered(), sources), list(range(5)), 32, capacity)
+        np.testing.assert_allclose(np.stack(found), np.stack(expected), atol=TOLERANCE)
+
+
+def test_a_step_changes_only_the_position_of_each_row_in_the_caches() -> None:
+    runner, random_values, positions = scattered(), np.random.default_rng(0), [1, 5, 11]
+    feed: dict[str, np.ndarray] = {
+        names.TOKEN_IDS: np.full(3, 7),
+        names.POSITIONS: np.array(positions),
+        names.MEMORY_LENGTHS: np.full(3, 32),
+        names.CANDIDATE_COUNT: np.array([1]),
+        names.TOTAL_LENGTH: np.array(16, np.int32),
+    }
+    for state in runner.manifest.states:
+        values = random_values.random((3, *state.sized(source_length=32, capacity=16)), np.float32)
+        feed[state.name if state.kind == "memory" else names.past_name(state.name)] = values
+    for state in runner.manifest.states_of("cache"):
+        (present,) = runner.decoder.all_cores.run([names.present_name(state.name)], feed)
+        changed = np.argwhere((present != feed[names.past_name(state.name)]).any(axis=(1, 3)))
+        assert changed.tolist() == [[row, position] for row, position in enumerate(positions)]
+
+
+def test_moved_sentences_and_copied_rows_continue_as_their_originals() -> None:
+    buffers = placed(scattered(), 4, BatchShape(4, 2, 32, 16))
+    for number in range(3):
+        buffers.token_ids[:], buffers.positions[:] = np.arange(5, 13), number
+        buffers.step(4, logits=False)
+    expected = step(buffers, 9, 3, 4)
+    buffers.move(3, 0, 3)
+    buffers.copy_rows(np.array([2]), np.array([3]), np.array([3]))
+    found = step(buffers, 9, 3, 2)
+    assert np.array_equal(found, expected[[6, 7, 2, 2]])
+    assert not np.array_equal(expected[2], expected[3])
