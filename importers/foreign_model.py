@@ -55,11 +55,11 @@ class Facts:
     """
 
     form: str
-    languages: tuple[str, str]
+    languages: tuple[str, str] = ("", "")
     beam_size: int
     length_penalty: float
     longest: int
-    alignment: tuple[int, tuple[int, ...]] | None
+    alignment: tuple[int, tuple[int, ...]] | None = None
     files: tuple[Path, ...]
     licence: str = ""
     toolkit: str = "Transformers"

@@ -8,8 +8,8 @@ from lingon.bundle.manifest import Language
 from lingon.bundle.schema import unmet_rule
 from lingon.importers.files.fields import JsonFields
 from lingon.importers.files.pieces import Numbering, SpecialIds, moses_tokenizer, read_merges, renumber
-from lingon.importers.files.tensors import open_tensors, tensor_files
-from lingon.importers.foreign_model import Facts, ForeignModel
+from lingon.importers.files.tensors import open_tensors
+from lingon.importers.foreign_model import ForeignModel
 from lingon.importers.readers.bart import MOST, BartReader, read_sizes
 from lingon.importers.readers.opus_mt import (
     ACTIVATIONS,
@@ -18,6 +18,7 @@ from lingon.importers.readers.opus_mt import (
     MOST_POSITIONS,
     TOKENIZER_CONFIG,
     PieceDictionary,
+    facts_of,
 )
 from lingon.training.model_settings import TransformerSettings
 
@@ -51,7 +52,16 @@ def read_fsmt(folder: Path, longest: int | None = None) -> ForeignModel:
     tensors = open_tensors(folder)
     rows = len(vocabularies[0].pieces), len(vocabularies[1].pieces)
     reader = BartReader(tensors, settings, source, target, rows, separate=True, head=OUTPUT)
-    facts = _facts(folder, config, languages, longest)
+    facts = facts_of(
+        folder,
+        (CONFIG, TOKENIZER_CONFIG, GENERATION, *VOCABULARIES.values(), MERGES),
+        "Hugging Face FSMT (fairseq WMT19)",
+        longest,
+        beam_size=config.integer("num_beams", 1, 64, default=5),
+        length_penalty=config.number("length_penalty", 0, 10, default=1),
+        languages=languages,
+        toolkit="fairseq",  # not Transformers: its search gives all tokens one position
+    )
     return ForeignModel(settings, reader.weights(), tokenizer, source, target, facts, tensors.notes)
 
 
@@ -84,21 +94,4 @@ def _settings(config: JsonFields, target: Numbering, longest: int) -> Transforme
         tie="decoder",
         max_positions=longest + 1,
         dropout=0.1,
-    )
-
-
-def _facts(folder: Path, config: JsonFields, languages: tuple[str, str], longest: int) -> Facts:
-    generation = JsonFields.read_if_there(folder / GENERATION)
-    names = (CONFIG, TOKENIZER_CONFIG, GENERATION, *VOCABULARIES.values(), MERGES)
-    files = [folder / name for name in names if (folder / name).is_file()]
-    penalty = config.number("length_penalty", 0, 10, default=1)
-    return Facts(
-        form="Hugging Face FSMT (fairseq WMT19)",
-        languages=languages,
-        beam_size=generation.integer("num_beams", 1, 64, default=config.integer("num_beams", 1, 64, default=5)),
-        length_penalty=generation.number("length_penalty", 0, 10, default=penalty),
-        longest=longest,
-        alignment=None,
-        files=(*files, *tensor_files(folder)),
-        toolkit="fairseq",  # not Transformers: its search gives all tokens one position
     )

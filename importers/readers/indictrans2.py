@@ -17,7 +17,7 @@ from sentencepiece.sentencepiece_model_pb2 import ModelProto
 from lingon.errors import SettingsError, SourceModelError
 from lingon.importers.files.fields import JsonFields
 from lingon.importers.files.pieces import Numbering, SpecialIds, read_model, renumber, rewrite
-from lingon.importers.files.tensors import open_tensors, tensor_files
+from lingon.importers.files.tensors import open_tensors
 from lingon.importers.foreign_model import ALL, Facts, ForeignModel, Sides
 from lingon.importers.readers.bart import MOST, BartReader
 from lingon.importers.readers.codes import tags_of
@@ -28,6 +28,7 @@ from lingon.importers.readers.opus_mt import (
     MOST_POSITIONS,
     TOKENIZER_CONFIG,
     PieceDictionary,
+    facts_of,
     read_file,
 )
 from lingon.text import Tokenizer
@@ -309,17 +310,12 @@ def _settings(config: JsonFields, target: Numbering, longest: int) -> Transforme
 
 
 def _facts(folder: Path, config: JsonFields, longest: int) -> Facts:
-    generation = JsonFields.read_if_there(folder / GENERATION)
-    names = (CONFIG, TOKENIZER_CONFIG, GENERATION, *DICTIONARIES, *SEGMENTERS)
-    files = [folder / name for name in names if (folder / name).is_file()]
-    return Facts(
-        form="Hugging Face IndicTrans2",
-        languages=("", ""),
-        beam_size=generation.integer("num_beams", 1, 64, default=config.integer("num_beams", 1, 64, default=5)),
-        length_penalty=generation.number("length_penalty", 0, 10, default=1),
-        longest=longest,
-        alignment=None,
-        files=(*files, *tensor_files(folder)),
+    return facts_of(
+        folder,
+        (CONFIG, TOKENIZER_CONFIG, GENERATION, *DICTIONARIES, *SEGMENTERS),
+        "Hugging Face IndicTrans2",
+        longest,
+        beam_size=config.integer("num_beams", 1, 64, default=5),
         licence=LICENCE,
         toolkit="IndicTrans2",  # Transformers has no code for it: that of its repositories is not run
     )

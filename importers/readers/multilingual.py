@@ -12,7 +12,7 @@ from lingon.errors import SourceModelError
 from lingon.importers.files.fast_tokenizer import TOKENIZER, FastTokenizer
 from lingon.importers.files.fields import JsonFields
 from lingon.importers.files.pieces import ModelPiece, Numbering, SpecialIds, read_model, renumber, rewrite, spare_rows
-from lingon.importers.files.tensors import open_tensors, tensor_files
+from lingon.importers.files.tensors import open_tensors
 from lingon.importers.foreign_model import Facts, ForeignModel
 from lingon.importers.readers.bart import MOST, BartReader, read_sizes
 from lingon.importers.readers.codes import M2M_100, MBART_25, WMT21, languages_of_one_target, tags_of
@@ -24,6 +24,7 @@ from lingon.importers.readers.opus_mt import (
     TOKENIZER_CONFIG,
     VOCABULARY,
     PieceDictionary,
+    facts_of,
     read_file,
 )
 from lingon.text import Tokenizer
@@ -290,17 +291,7 @@ def _settings(config: JsonFields, form: MultilingualForm, numbering: Numbering, 
 
 
 def _facts(folder: Path, config: JsonFields, form: MultilingualForm, longest: int) -> Facts:
-    generation = JsonFields.read_if_there(folder / GENERATION)
     pieces = PIECES if (folder / PIECES).is_file() else TOKENIZER
     names = (CONFIG, TOKENIZER_CONFIG, SPECIAL, ADDED, GENERATION, pieces, VOCABULARY)
-    files = [folder / name for name in names if (folder / name).is_file()]
-    return Facts(
-        form=form_of(form),
-        languages=("", ""),
-        beam_size=generation.integer("num_beams", 1, 64, default=config.integer("num_beams", 1, 64, default=5)),
-        length_penalty=generation.number("length_penalty", 0, 10, default=1),
-        longest=longest,
-        alignment=None,
-        files=(*files, *tensor_files(folder)),
-        licence=form.licence,
-    )
+    beam_size = config.integer("num_beams", 1, 64, default=5)
+    return facts_of(folder, names, form_of(form), longest, beam_size=beam_size, licence=form.licence)

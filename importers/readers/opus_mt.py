@@ -2,8 +2,10 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterable
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from sentencepiece.sentencepiece_model_pb2 import ModelProto
 
@@ -154,22 +156,45 @@ def _tokenizer(
     return tokenizer_of(*rewritten), of_source, of_target
 
 
-def _facts(folder: Path, config: JsonFields, more: JsonFields, settings: TransformerSettings, longest: int) -> Facts:
+def facts_of(
+    folder: Path,
+    names: Iterable[str],
+    form: str,
+    longest: int,
+    *,
+    beam_size: int,
+    length_penalty: float = 1,
+    **more: Any,
+) -> Facts:
+    """Return the facts of a folder of Transformers.
+
+    names: of its files besides the tensors, as far as they are there
+    beam_size, length_penalty: of its search if GENERATION has none
+    """
     generation = JsonFields.read_if_there(folder / GENERATION)
-    beam_size = generation.integer("num_beams", 1, 64, default=config.integer("num_beams", 1, 64, default=4))
-    penalty = generation.number("length_penalty", 0, 10, default=config.number("length_penalty", 0, 10, default=1))
-    names = (CONFIG, TOKENIZER_CONFIG, GENERATION, SOURCE_PIECES, TARGET_PIECES, VOCABULARY, TARGET_VOCABULARY)
     files = [folder / name for name in names if (folder / name).is_file()]
-    source, target = (_language(more.text(f"{side}_lang", "")) for side in ("source", "target"))
     return Facts(
-        form=FORM,
-        languages=(source, target),
-        beam_size=beam_size,
-        length_penalty=penalty,
+        form=form,
+        beam_size=generation.integer("num_beams", 1, 64, default=beam_size),
+        length_penalty=generation.number("length_penalty", 0, 10, default=length_penalty),
         longest=longest,
+        files=(*files, *tensor_files(folder)),
+        **more,
+    )
+
+
+def _facts(folder: Path, config: JsonFields, more: JsonFields, settings: TransformerSettings, longest: int) -> Facts:
+    source, target = (_language(more.text(f"{side}_lang", "")) for side in ("source", "target"))
+    return facts_of(
+        folder,
+        (CONFIG, TOKENIZER_CONFIG, GENERATION, SOURCE_PIECES, TARGET_PIECES, VOCABULARY, TARGET_VOCABULARY),
+        FORM,
+        longest,
+        beam_size=config.integer("num_beams", 1, 64, default=4),
+        length_penalty=config.number("length_penalty", 0, 10, default=1),
+        languages=(source, target),
         # Marian guides one head, the first one of the last layer. The port to Transformers does not say so.
         alignment=(settings.decoder_layers - 1, (0,)),
-        files=(*files, *tensor_files(folder)),
     )
 
 

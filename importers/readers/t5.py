@@ -17,11 +17,11 @@ from lingon.errors import SourceModelError
 from lingon.importers.files.fast_tokenizer import TOKENIZER, FastTokenizer
 from lingon.importers.files.fields import JsonFields
 from lingon.importers.files.pieces import ModelPiece, Numbering, SpecialIds, read_model, renumber, rewrite, spare_rows
-from lingon.importers.files.tensors import Tensors, open_tensors, tensor_files
+from lingon.importers.files.tensors import Tensors, open_tensors
 from lingon.importers.foreign_model import Facts, ForeignModel, ForeignWeight, ReorderedRows
 from lingon.importers.readers.bart import MOST
 from lingon.importers.readers.codes import tags_of
-from lingon.importers.readers.opus_mt import CONFIG, GENERATION, MOST_POSITIONS, TOKENIZER_CONFIG, read_file
+from lingon.importers.readers.opus_mt import CONFIG, GENERATION, MOST_POSITIONS, TOKENIZER_CONFIG, facts_of, read_file
 from lingon.text import UNK, Tokenizer
 from lingon.training.config import LanguageSettings
 from lingon.training.model_settings import Activation, TransformerSettings
@@ -319,15 +319,12 @@ def _of_codes(codes: Sequence[str]) -> LanguageSettings | None:
 
 def _facts(folder: Path, config: JsonFields, pieces: Path, longest: int, *, named: bool) -> Facts:
     """Return the facts. Without a beam size in the files it is that of `generate`, 1."""
-    generation = JsonFields.read_if_there(folder / GENERATION)
-    names = (CONFIG, TOKENIZER_CONFIG, GENERATION, pieces.name)
     kind = "mT5" if config.text("model_type") == "mt5" else "T5"
-    return Facts(
-        form=f"Hugging Face {kind}" + (" with prefixes" if named else ""),
-        languages=("", ""),
-        beam_size=generation.integer("num_beams", 1, 64, default=config.integer("num_beams", 1, 64, default=1)),
-        length_penalty=generation.number("length_penalty", 0, 10, default=config.number("length_penalty", 0, 10, 1.0)),
-        longest=longest,
-        alignment=None,
-        files=(*[folder / name for name in names if (folder / name).is_file()], *tensor_files(folder)),
+    return facts_of(
+        folder,
+        (CONFIG, TOKENIZER_CONFIG, GENERATION, pieces.name),
+        f"Hugging Face {kind}" + (" with prefixes" if named else ""),
+        longest,
+        beam_size=config.integer("num_beams", 1, 64, default=1),
+        length_penalty=config.number("length_penalty", 0, 10, 1.0),
     )

@@ -20,10 +20,10 @@ from lingon.errors import SettingsError, SourceModelError
 from lingon.importers.files.fast_tokenizer import TOKENIZER, FastTokenizer
 from lingon.importers.files.fields import JsonFields
 from lingon.importers.files.pieces import ModelPiece, Numbering, SpecialIds, read_model, renumber, rewrite, spare_rows
-from lingon.importers.files.tensors import Tensors, open_tensors, tensor_files
-from lingon.importers.foreign_model import ALL, Facts, ForeignModel, ForeignWeight, ReorderedRows, Sides
+from lingon.importers.files.tensors import Tensors, open_tensors
+from lingon.importers.foreign_model import ALL, ForeignModel, ForeignWeight, ReorderedRows, Sides
 from lingon.importers.readers.bart import MOST
-from lingon.importers.readers.opus_mt import CONFIG, GENERATION, MOST_POSITIONS, TOKENIZER_CONFIG, read_file
+from lingon.importers.readers.opus_mt import CONFIG, GENERATION, MOST_POSITIONS, TOKENIZER_CONFIG, facts_of, read_file
 from lingon.text import BOS, Tokenizer
 from lingon.training.config import LanguageSettings
 from lingon.training.model_settings import HEAD_STEP, Activation, TransformerSettings
@@ -67,7 +67,9 @@ def read_t5gemma(folder: Path, longest: int | None = None, languages: Sides | No
     reader = T5GemmaReader(tensors, settings, sides.key_value_heads, sides.query_scale, numbering, rows)
     reader.check_sizes()
     pair = _with_begin(folder, numbering.pieces[BOS], languages) if begins and languages else None
-    facts = _facts(folder, config, path, longest)
+    names = (CONFIG, TOKENIZER_CONFIG, GENERATION, path.name)
+    licence = "the Gemma Terms of Use for the published weights"
+    facts = facts_of(folder, names, "Hugging Face T5Gemma", longest, beam_size=1, licence=licence)  # `generate` has 1
     return ForeignModel(settings, reader.weights(), tokenizer, numbering, numbering, facts, tensors.notes, pair)
 
 
@@ -324,19 +326,3 @@ class T5GemmaReader:
     def _gain(self, theirs: str) -> Tensor:
         """Return the gain of a norm: theirs is stored as its difference to 1."""
         return 1 + self.tensors.take(f"{theirs}.weight", (self.settings.dim,))
-
-
-def _facts(folder: Path, config: JsonFields, pieces: Path, longest: int) -> Facts:
-    """Return the facts. Without a beam size in the files it is that of `generate`, 1."""
-    generation = JsonFields.read_if_there(folder / GENERATION)
-    names = (CONFIG, TOKENIZER_CONFIG, GENERATION, pieces.name)
-    return Facts(
-        form="Hugging Face T5Gemma",
-        languages=("", ""),
-        beam_size=generation.integer("num_beams", 1, 64, default=1),
-        length_penalty=generation.number("length_penalty", 0, 10, default=1),
-        longest=longest,
-        alignment=None,
-        files=(*[folder / name for name in names if (folder / name).is_file()], *tensor_files(folder)),
-        licence="the Gemma Terms of Use for the published weights",
-    )
