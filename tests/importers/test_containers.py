@@ -16,7 +16,7 @@ from lingon.errors import SourceModelError
 from lingon.importers import pipeline
 from lingon.importers.files.tensors import INDEX, PICKLED, SAFETENSORS, open_tensors
 from lingon.importers.pipeline import ImportSettings
-from tests.support.foreign_models import save_fsmt, save_multilingual, save_opus_mt, save_t5
+from tests.support.foreign_models import save_fsmt, save_multilingual, save_opus_mt, save_t5, silent
 
 ENGLISH_GERMAN = ImportSettings(languages=(["en"], ["de"]))
 MODELS: dict[str, Callable[[Path], Path]] = {
@@ -30,10 +30,6 @@ MODELS: dict[str, Callable[[Path], Path]] = {
 }
 Tensors = dict[str, Tensor]
 Save = Callable[[Tensors, Path], None]
-
-
-def silent(line: str) -> None:
-    """A log that nobody reads."""
 
 
 def halves(tensors: Tensors) -> tuple[Tensors, Tensors]:

@@ -18,7 +18,15 @@ from lingon.errors import SettingsError, SourceModelError
 from lingon.importers import pipeline
 from lingon.importers.files.tensors import DECODERS, ENCODER, ORIGINAL
 from lingon.importers.pipeline import ImportSettings
-from tests.support.foreign_models import merge, save_beside, save_graphs, save_multilingual, save_opus_mt, save_t5
+from tests.support.foreign_models import (
+    merge,
+    save_beside,
+    save_graphs,
+    save_multilingual,
+    save_opus_mt,
+    save_t5,
+    silent,
+)
 
 Save = Callable[[Path], Path]
 MODELS: dict[str, Save] = {
@@ -30,10 +38,6 @@ MODELS: dict[str, Save] = {
     "mt5": lambda folder: save_t5(folder, "mt5"),
 }
 PAIR = ImportSettings(languages=(["en"], ["de"]))
-
-
-def silent(line: str) -> None:
-    """A log that nobody reads."""
 
 
 @pytest.fixture(scope="module")

@@ -17,15 +17,11 @@ from lingon.importers import pipeline
 from lingon.importers.pipeline import Imported, ImportSettings
 from lingon.text import normalise
 from lingon.training.corpus import Pair
-from tests.support.foreign_models import lines, save_multilingual
+from tests.support.foreign_models import lines, save_multilingual, silent
 
 TEXTS = [normalise(text) for text in lines("en")[:12]]
 PAIRS = ImportSettings(languages=(["en", "de"], ["de", "fr"]))
 SETTINGS = ExportSettings(precisions=("fp32", "int8"), shortlist=None, parity_sentences=3, gate_sentences=8)
-
-
-def silent(line: str) -> None:
-    """A log that nobody reads."""
 
 
 @pytest.fixture(scope="module")

@@ -16,15 +16,11 @@ from lingon.importers import pipeline
 from lingon.importers.pipeline import LEARN, NONE, OWN, ImportSettings, pairs_to_learn
 from lingon.text import EOS, FORBIDDEN
 from lingon.training.corpus import Pair
-from tests.support.foreign_models import DATA, lines, save_opus_mt
+from tests.support.foreign_models import DATA, lines, save_opus_mt, silent
 from tests.support.marian_models import lexicon
 
 GATES = ("--gate-source", str(DATA / "tatoeba.en"), "--gate-sentences", "20", "--parity-sentences", "5")
 OPTIONS = ("--precision", "fp32", "--least-log-prob", "-9", "--no-compare")
-
-
-def silent(line: str) -> None:
-    """A log that nobody reads."""
 
 
 @pytest.fixture(scope="module")

@@ -25,6 +25,10 @@ from tests.support.tokenizers import END, learn_merges, pieces_of
 DATA = ROOT / "tests" / "data"
 
 
+def silent(line: str) -> None:
+    """A log that nobody reads."""
+
+
 def lines(language: str) -> list[str]:
     return (DATA / f"tatoeba.{language}").read_text(encoding="utf-8").splitlines()
 

@@ -29,16 +29,12 @@ from tests.support.ctranslate2_models import (
     save_opennmt,
     variables_of,
 )
-from tests.support.foreign_models import lines, save_multilingual, save_opus_mt, write_published_settings
+from tests.support.foreign_models import lines, save_multilingual, save_opus_mt, silent, write_published_settings
 
 TEXTS = [normalise(text) for text in lines("en")[:40]]
 SETTINGS = ImportSettings(languages=(["en"], ["de"]))
 HALF_STEPS = {"float32": 0.0, "float16": 2**-11, "int8": 0.5 / 127, "int16": 0.5 / 1023}
 """The largest error of a value of each type, in parts of the largest value of a matrix."""
-
-
-def silent(line: str) -> None:
-    """A log that nobody reads."""
 
 
 @pytest.fixture(scope="module")

@@ -19,14 +19,10 @@ from lingon.text import normalise
 from lingon.training.corpus import Pair
 from lingon.training.search import SearchSettings, translate
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.foreign_models import lines, save_fsmt
+from tests.support.foreign_models import lines, save_fsmt, silent
 
 TEXTS = [normalise(text) for text in lines("en")[:40]]
 SAME_LOGITS = 1e-5
-
-
-def silent(line: str) -> None:
-    """A log that nobody reads."""
 
 
 @pytest.fixture(scope="module")

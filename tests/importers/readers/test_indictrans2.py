@@ -23,6 +23,7 @@ from lingon.serving.in_process import LocalTranslator
 from lingon.text import BOS, normalise
 from lingon.training.corpus import Pair
 from lingon.translation.v1 import translation_pb2 as pb
+from tests.support.foreign_models import silent
 from tests.support.indic_models import DIRECTIONS, in_devanagari, save_indictrans2, texts
 
 SAME_LOGITS = 1e-4
@@ -33,10 +34,6 @@ SIDES = {
 }
 BENGALI = 0x80  # from the block of Devanagari to that of Bengali
 Change = Callable[[Path], object]
-
-
-def silent(line: str) -> None:
-    """A log that nobody reads."""
 
 
 def sentences(direction: str) -> list[str]:

@@ -22,7 +22,7 @@ from lingon.text import EOS, FORBIDDEN, normalise
 from lingon.training.corpus import Pair
 from lingon.training.search import SearchSettings, translate
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.foreign_models import lines, normal_pieces, train_pieces
+from tests.support.foreign_models import lines, normal_pieces, silent, train_pieces
 from tests.support.marian_models import (
     BOTH_NORMS,
     PRE_NORM,
@@ -49,10 +49,6 @@ FORMS: dict[str, dict[str, Any]] = {
     "pre-norm student": {"seed": 2, "ends": 4.0, **STUDENT, **PRE_NORM},
     "separate": {"seed": 5, "ends": 2.0, **TARGET_TIED},
 }
-
-
-def silent(line: str) -> None:
-    """A log that nobody reads."""
 
 
 def dictionary(pieces: list[str]) -> str:

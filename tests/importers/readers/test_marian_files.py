@@ -16,6 +16,7 @@ from lingon.importers import pipeline
 from lingon.importers.files.pieces import Numbering
 from lingon.importers.pipeline import ImportSettings
 from lingon.importers.readers.marian_files import open_model, read_lexicon, read_vocabulary
+from tests.support.foreign_models import silent
 from tests.support.marian_models import (
     PRE_NORM,
     STUDENT,
@@ -29,10 +30,6 @@ from tests.support.marian_models import (
 )
 
 SETTINGS = ImportSettings(languages=(["en"], ["de"]))
-
-
-def silent(line: str) -> None:
-    """A log that nobody reads."""
 
 
 def read(folder: Path) -> None:

@@ -16,16 +16,12 @@ from lingon.importers.toolkits import marian as toolkit
 from lingon.text import FORBIDDEN, normalise
 from lingon.training.search import SearchSettings, translate
 from tests.support.foreign_clients import NODE_CLIENT
-from tests.support.foreign_models import lines, moses_tokens
+from tests.support.foreign_models import lines, moses_tokens, silent
 from tests.support.marian_models import Marian, save_npz
 from tests.support.tokenizers import END, learn_merges, pieces_of, slow_pieces
 
 TEXTS = [normalise(text) for text in lines("en")[:40]]
 SETTINGS = ImportSettings(languages=(["en"], ["de"]))
-
-
-def silent(line: str) -> None:
-    """A log that nobody reads."""
 
 
 def with_marks(piece: str) -> str:

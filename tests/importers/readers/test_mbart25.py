@@ -17,15 +17,11 @@ from lingon.serving.in_process import LocalTranslator
 from lingon.text import BOS, EOS, normalise
 from lingon.training.corpus import Pair
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.foreign_models import lines, save_multilingual
+from tests.support.foreign_models import lines, save_multilingual, silent
 
 ALL = [normalise(text) for text in lines("en")[:40]]
 TEXTS = ALL[:10]
 SIDES = (["en", "fr"], ["de"])
-
-
-def silent(line: str) -> None:
-    """A log that nobody reads."""
 
 
 @pytest.fixture(scope="module")

@@ -23,15 +23,11 @@ from lingon.training.checkpoint import load_checkpoint, save_checkpoint
 from lingon.training.corpus import Pair
 from lingon.training.search import SearchSettings, translate
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.foreign_models import MULTILINGUAL, lines, save_multilingual
+from tests.support.foreign_models import MULTILINGUAL, lines, save_multilingual, silent
 
 ALL = [normalise(text) for text in lines("en")[:40]]
 TEXTS = ALL[:10]
 PAIR = ImportSettings(languages=(["en", "de"], ["de", "fr"]))
-
-
-def silent(line: str) -> None:
-    """A log that nobody reads."""
 
 
 @pytest.fixture(scope="module", params=MULTILINGUAL)

@@ -23,7 +23,7 @@ from lingon.importers.pipeline import Imported, ImportSettings, compare_with_too
 from lingon.text import BOS, EOS, normalise
 from lingon.training.search import SearchSettings, translate
 from tests.support.ctranslate2_models import pieces_of, texts
-from tests.support.foreign_models import lines
+from tests.support.foreign_models import lines, silent
 from tests.support.opennmt_checkpoints import (
     CHECKPOINT,
     FORMS,
@@ -50,10 +50,6 @@ RUSSIAN_ENGLISH = ImportSettings(languages=(["ru"], ["en"]))
 SAME_SCORE = 1e-4
 EVERY = [(toolkit, form) for toolkit, forms in TOOLKITS.items() for form in forms]
 every = pytest.mark.parametrize(("toolkit", "form"), EVERY, ids=[f"{toolkit}-{form.name}" for toolkit, form in EVERY])
-
-
-def silent(line: str) -> None:
-    """A log that nobody reads."""
 
 
 def ours(imported: Imported) -> Answers:

@@ -18,15 +18,11 @@ from lingon.text import normalise
 from lingon.training.corpus import Pair
 from lingon.training.search import SearchSettings
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.foreign_models import lines, save_opus_mt
+from tests.support.foreign_models import lines, save_opus_mt, silent
 
 CODES = [">>deu<<", ">>fra<<", ">>por_Latn<<"]
 TEXTS = [normalise(text) for text in lines("en")[:12]]
 BOTH = ImportSettings(languages=(["en"], ["de", "fr"]))
-
-
-def silent(line: str) -> None:
-    """A log that nobody reads."""
 
 
 @pytest.fixture(scope="module")

@@ -23,15 +23,11 @@ from lingon.text import normalise
 from lingon.training.checkpoint import load_checkpoint, save_checkpoint
 from lingon.training.models.layers import sinusoids
 from lingon.training.search import SearchSettings, translate
-from tests.support.foreign_models import lines, save_opus_mt
+from tests.support.foreign_models import lines, save_opus_mt, silent
 
 TEXTS = [normalise(text) for text in lines("en")[:40]]
 SEEDS = {"joint": {"seed": 6, "ends": 2.4}, "separate": {"seed": 7, "ends": 3.2, "separate": True}}
 HOSTILE = ["", " ", "☃", "日本語", "a\u0300", "<<fra>> Tom", "▁Tom", "x" * 300, "Tom\u200b\u200b"]
-
-
-def silent(line: str) -> None:
-    """A log that nobody reads."""
 
 
 @pytest.fixture(scope="module", params=SEEDS)

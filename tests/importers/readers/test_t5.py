@@ -26,16 +26,12 @@ from lingon.text import normalise
 from lingon.training.corpus import Pair
 from lingon.training.search import SearchSettings, translate
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.foreign_models import DATA, KINDS, lines, save_t5
+from tests.support.foreign_models import DATA, KINDS, lines, save_t5, silent
 
 TEXTS = [normalise(text) for text in lines("en")[:24]]
 PAIR = ImportSettings(languages=(["en"], ["de"]))
 ENDS = {"t5": 5.0}
 Change = Callable[[Path], object]
-
-
-def silent(line: str) -> None:
-    """A log that nobody reads."""
 
 
 @pytest.fixture(scope="module", params=KINDS)

@@ -24,7 +24,7 @@ from lingon.text import BOS, EOS, normalise
 from lingon.training.corpus import Pair
 from lingon.training.search import SearchSettings, translate
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.foreign_models import lines
+from tests.support.foreign_models import lines, silent
 from tests.support.gemma_models import SIDE, save_t5gemma
 
 TEXTS = [normalise(text) for text in lines("en")[:10]]
@@ -42,10 +42,6 @@ FORMS: dict[str, dict[str, Any]] = {
     },
 }
 Change = Callable[[Path], object]
-
-
-def silent(line: str) -> None:
-    """A log that nobody reads."""
 
 
 @pytest.fixture(scope="module")

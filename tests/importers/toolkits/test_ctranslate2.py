@@ -15,15 +15,11 @@ from lingon.importers.toolkits import ctranslate2 as toolkit
 from lingon.importers.toolkits import transformers
 from lingon.text import normalise
 from tests.support.ctranslate2_models import save_ctranslate2
-from tests.support.foreign_models import lines, save_multilingual, save_opus_mt, write_published_settings
+from tests.support.foreign_models import lines, save_multilingual, save_opus_mt, silent, write_published_settings
 
 TEXTS = [normalise(text) for text in lines("en")[:40]]
 SETTINGS = ImportSettings(languages=(["en"], ["de"]))
 CHANGED = ["decoder.1.cross.query.bias", "encoder.0.feed_forward.inner.weight", "output.bias"]
-
-
-def silent(line: str) -> None:
-    """A log that nobody reads."""
 
 
 @pytest.fixture(scope="module")

@@ -37,6 +37,7 @@ from tests.support.ctranslate2_models import (
     texts,
     variables,
 )
+from tests.support.foreign_models import silent
 from tests.support.transformers_kept import write_rows
 
 SETTINGS = ImportSettings(languages=(["ru"], ["en"]))
@@ -46,10 +47,6 @@ EQUAL = [search for search in SEARCHES if search != "beam 4"]
 """The searches that find the same best translation of every text."""
 forms = pytest.mark.parametrize("form", FORMS, ids=[form.name for form in FORMS])
 Answers = dict[str, list[list[tuple[str, float]]]]
-
-
-def silent(line: str) -> None:
-    """A log that nobody reads."""
 
 
 def kept(form: SavedForm) -> Answers:

@@ -16,13 +16,9 @@ from lingon.importers.toolkits.transformers import TransformersToolkit
 from lingon.scoring import score
 from lingon.text import normalise
 from lingon.training.search import SearchSettings
-from tests.support.foreign_models import lines, save_opus_mt
+from tests.support.foreign_models import lines, save_opus_mt, silent
 
 TEXTS = [normalise(text) for text in lines("en")[:30]]
-
-
-def silent(line: str) -> None:
-    """A log that nobody reads."""
 
 
 @pytest.fixture(scope="module")
