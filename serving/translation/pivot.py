@@ -25,7 +25,7 @@ from lingon.serving.translation.pivot_memories import (
 from lingon.serving.translation.pivot_terms import Bridges, GivenTerms, bridged, occurring, set_outcomes
 from lingon.serving.translation.planner import Request, check_prefixes
 from lingon.serving.translation.terms import NO_TERMS, NOTHING_STORED, CallerStores, RequestTerms, request_terms
-from lingon.serving.translation.translator import Event, Header, Translator
+from lingon.serving.translation.translator import Asked, Event, Header, Translator
 from lingon.terms.term import Term
 from lingon.text import normalise
 from lingon.translation.v1 import translation_pb2 as pb
@@ -189,24 +189,16 @@ class PivotTranslator:
     ) -> pb.TranslateResponse:
         options = self.resolve(request.options, request.text)
         terms = await self.terms(request, options, stores)
-        memories = await self.memories(request, options, stores)
-        results = await self._results(request, options, deadline, caller, terms, memories)
+        asked = Asked(request, options, deadline, caller, terms, await self.memories(request, options, stores))
+        results = await self._results(asked)
         return pb.TranslateResponse(results=results, options=options.message, **self._header)
 
-    async def _results(
-        self,
-        request: Request,
-        options: ResolvedOptions,
-        deadline: float | None,
-        caller: str,
-        terms: RequestTerms,
-        memories: RequestMemories,
-    ) -> list[pb.TextResult]:
+    async def _results(self, asked: Asked) -> list[pb.TextResult]:
         """Return the results of all texts. One with a sentence from a memory that is uncertain is translated twice."""
-        intermediate = await self._to_pivot(request, options, deadline, caller, terms, memories)
+        request, intermediate = asked.request, await self._to_pivot(asked)
         results, uncertain = [*intermediate.results], list[int]()
         if intermediate.indices:
-            found = await self._out_of_pivot(intermediate, deadline, caller)
+            found = await self._out_of_pivot(intermediate, asked.deadline, asked.caller)
             self._out_of.answered(found)
             for place, (index, result) in enumerate(zip(intermediate.indices, found, strict=True)):
                 if result.status.code == code_pb2.OK and not intermediate.taken.are_in(place, result):
@@ -219,8 +211,8 @@ class PivotTranslator:
                 text=request.text,
                 memory=request.memory,
             )
-            without = replace(memories, takes=False)
-            rest = await self._results(again, options, deadline, caller, terms, without)
+            without = replace(asked.memories, takes=False)
+            rest = await self._results(asked._replace(request=again, memories=without))
             for index, result in zip(uncertain, rest, strict=True):
                 results[index] = result
         if request.memory.use_fuzzy:
@@ -244,14 +236,15 @@ class PivotTranslator:
 
         With terms or memories the second one is complete, too: each text is one delta.
         """
+        asked = Asked(request, options, deadline, caller, terms, memories)
         if terms or memories:
-            found = await self._results(request, options, deadline, caller, terms, memories)
+            found = await self._results(asked)
             for number, result in enumerate(found):
                 if result.hypotheses and result.hypotheses[0].text:
                     yield number, result.hypotheses[0].text
                 yield number, result
             return
-        intermediate = await self._to_pivot(request, options, deadline, caller)
+        intermediate = await self._to_pivot(asked)
         for number in sorted({*range(len(intermediate.results))} - {*intermediate.indices}):
             result = intermediate.results[number]
             if result.hypotheses and result.hypotheses[0].text:  # blanks, which are their own translation
@@ -268,16 +261,9 @@ class PivotTranslator:
                 self._out_of.answered([happened])
                 yield number, self._whole(intermediate.results[number], happened, request)
 
-    async def _to_pivot(
-        self,
-        request: Request,
-        options: ResolvedOptions,
-        deadline: float | None,
-        caller: str,
-        terms: RequestTerms = NO_TERMS,
-        memories: RequestMemories = NO_MEMORIES,
-    ) -> _Intermediate:
-        """Translate the texts into the pivot language; terms, memories: from the source to the target language."""
+    async def _to_pivot(self, asked: Asked) -> _Intermediate:
+        """Translate the texts into the pivot language. Terms and memories are from the source to the target."""
+        request, options, deadline, caller, terms, memories = asked
         check_prefixes(request)
         self._second.engine.check_texts(caller, len(request.texts))  # avoids work on texts that are refused later
         text, bridges = _with_sentences(request.text), await self._bridges(request, terms, deadline, caller)

@@ -11,7 +11,7 @@ import time
 from collections.abc import AsyncGenerator, Callable, Collection, Iterator, Mapping, Sequence
 from contextvars import ContextVar
 from functools import partial
-from typing import TypedDict, TypeVar
+from typing import NamedTuple, TypedDict, TypeVar
 
 import sentencex  # noqa: F401 # or the first text would load it, on the event loop
 
@@ -87,6 +87,20 @@ def stream_message(event: Event) -> pb.TranslateStreamResponse:
     if isinstance(happened, str):
         return pb.TranslateStreamResponse(delta=pb.TextDelta(text_index=index, text=happened))
     return pb.TranslateStreamResponse(done=pb.TextDone(text_index=index, result=happened))
+
+
+class Asked(NamedTuple):
+    """A request, and all that its texts are translated with.
+
+    deadline: on the clock of `time.monotonic`; caller: the key of fair queuing
+    """
+
+    request: Request
+    options: ResolvedOptions
+    deadline: float | None
+    caller: str
+    terms: RequestTerms
+    memories: RequestMemories
 
 
 class Translator:
@@ -195,12 +209,12 @@ class Translator:
         """
         options = self.resolve(request.options, request.text)
         terms = await self.terms(request, options, stores)
-        memories = await self.memories(request, options, stores)
+        asked = Asked(request, options, deadline, caller, terms, await self.memories(request, options, stores))
         second = self._second(request, deadline, caller)  # a wrong option is an error also of a text in the cache
         if self.cache is None or options.job.sampling is not None:  # sampled texts depend on their index
-            results, _ = await self._results(request, options, deadline, caller, {}, terms, memories, second)
+            results, _ = await self._results(asked, second, {})
         else:
-            results = await self._with_cache(self.cache, request, options, deadline, caller, terms, memories, second)
+            results = await self._with_cache(self.cache, asked, second)
         return pb.TranslateResponse(results=results, options=options.message, **self._header)
 
     def one_sentence(self, request: pb.TranslateRequest) -> OneSentence | None:
@@ -220,25 +234,18 @@ class Translator:
         return pb.TranslateResponse(results=[result], options=sentence.options.message, **self._header)
 
     async def _with_cache(
-        self,
-        cache: TranslationCache,
-        request: pb.TranslateRequest,
-        options: ResolvedOptions,
-        deadline: float | None,
-        caller: str,
-        terms: RequestTerms,
-        memories: RequestMemories,
-        second: RequestSecond | None,
+        self, cache: TranslationCache, asked: Asked, second: RequestSecond | None
     ) -> list[pb.TextResult]:
         """Return the results of a request, stored ones of texts that were translated before."""
+        request = asked.request
         if request.target_prefixes:
             check_prefixes(request)
         keys = cache.keys(
             f"{self.identity} {self._header['source_language_code']} {self._header['target_language_code']}",
             (
                 *_options_key(request.options, request.text),
-                terms.key,
-                memories.key,
+                asked.terms.key,
+                asked.memories.key,
                 request.second.SerializeToString(deterministic=True) if second is not None else b"never",
             ),
             request.texts,
@@ -248,31 +255,23 @@ class Translator:
         if len(known) == len(keys):
             texts_read.set(True)
             return [known[index] for index in range(len(keys))]
-        results, settled = await self._results(request, options, deadline, caller, known, terms, memories, second)
+        results, settled = await self._results(asked, second, known)
         for index in settled:
             if not results[index].status.code:
                 cache.store(self.label, keys[index], results[index])
         return results
 
     async def _results(
-        self,
-        request: pb.TranslateRequest,
-        options: ResolvedOptions,
-        deadline: float | None,
-        caller: str,
-        known: Mapping[int, pb.TextResult],
-        terms: RequestTerms,
-        memories: RequestMemories,
-        second: RequestSecond | None,
+        self, asked: Asked, second: RequestSecond | None, known: Mapping[int, pb.TextResult]
     ) -> tuple[list[pb.TextResult], list[int]]:
         """Decode all texts but those of known results. Return all results, and the texts that were decoded.
 
         Texts whose result might differ at another time are not among the latter, see `TextTask.settled`.
         """
-        time_slice = TimeSlice(caller)
-        plans = await self.plan(request, options, time_slice, known, terms, memories)
-        client = self.open_client(deadline, caller)
-        tasks = await self._tasks(plans, client, options, time_slice, second=second)
+        time_slice = TimeSlice(asked.caller)
+        plans = await self.plan(asked.request, asked.options, time_slice, known, asked.terms, asked.memories)
+        client = self.open_client(asked.deadline, asked.caller)
+        tasks = await self._tasks(plans, client, asked.options, time_slice, second=second)
         done = await self._run(client, tasks, at_once=any(task.submits_more for task in tasks))
         whole = len(done) == len(plans)
         results = [*done.values()] if whole else await _in_order({**known, **done}, plans, text_error, time_slice)
