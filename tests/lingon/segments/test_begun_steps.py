@@ -9,6 +9,7 @@ from hypothesis import strategies as st
 from lingon.segments.begun_steps import lacks_kept, translate_begun
 from lingon.segments.protection import find_protected
 from lingon.segments.sentence import TranslateStep
+from tests.support.sentence_steps import run_steps
 
 KEPT = ["https://x.de/a", "`ls -la`", "{name}", "1999", "a@b.de", "**"]
 PARTS = st.sampled_from([*KEPT, "see", "the red car", "by", "(", ",", "and"])
@@ -19,17 +20,14 @@ ANSWERS = st.lists(st.sampled_from(["", "und", "Tom", "25", "1999", "Ende."]), m
 
 def translated(text: str, begin: str, answers: list[str] | None = None) -> str:
     """Return the translation; answers: what the model writes behind the begin, by default the source."""
-    steps, left = translate_begun(text, find_protected(text), ["Tom", "Mary", "Boston", "Ann", "Rome"], begin), answers
-    outputs = None
-    while True:
-        try:
-            request = next(steps) if outputs is None else steps.send(outputs)
-        except StopIteration as done:
-            return done.value.text
-        assert isinstance(request, TranslateStep)
+
+    def answer(request: TranslateStep) -> list[str]:
         assert request.prefix in ("", begin)
-        written = request.text if left is None or not request.prefix else left.pop() if left else ""
-        outputs = [f"{request.prefix} {written}".strip()]
+        written = request.text if answers is None or not request.prefix else answers.pop() if answers else ""
+        return [f"{request.prefix} {written}".strip()]
+
+    names = ["Tom", "Mary", "Boston", "Ann", "Rome"]
+    return run_steps(translate_begun(text, find_protected(text), names, begin), answer).text
 
 
 @given(text=TEXTS, begin=BEGINS, answers=ANSWERS)

@@ -5,7 +5,6 @@ from __future__ import annotations
 import random
 import re
 from collections import Counter
-from typing import cast
 
 import pytest
 from hypothesis import given
@@ -19,10 +18,10 @@ from lingon.segments.sentence import (
     Restored,
     SentenceAnswer,
     SentenceRequest,
-    SentenceSteps,
     TranslateStep,
 )
 from lingon.segments.steps import translate_marked
+from tests.support.sentence_steps import run_steps
 from tests.support.timing import LINEAR, growth_of
 
 WORDS = ["Tom", "Boston", "London", "Paris", "Japan"]
@@ -58,18 +57,8 @@ class Model:
         return list(zip(sources, reversed(targets), strict=True))
 
 
-def run(steps: SentenceSteps, model: Model) -> Restored:
-    answer: SentenceAnswer | None = None
-    while True:
-        try:
-            request = next(steps) if answer is None else steps.send(answer)
-        except StopIteration as done:
-            return cast(Restored, done.value)
-        answer = model.answer(request)
-
-
 def translate(text: str, model: Model | None = None) -> Restored:
-    return run(translate_marked(text, find_protected(text), WORDS), model or Model())
+    return run_steps(translate_marked(text, find_protected(text), WORDS), (model or Model()).answer)
 
 
 @pytest.mark.parametrize(("name", "example"), PAIRS)

@@ -9,6 +9,7 @@ import pytest
 
 from lingon.segments.memory_steps import EarlierPair, begin_of, shared_begin, with_earlier
 from lingon.segments.sentence import Align, Restored, Score, ScoredTarget, TranslateStep, translations
+from tests.support.sentence_steps import run_steps
 
 TEXT = "Tom lives in a big house."
 EARLIER = EarlierPair("Tom lives in a small hut.", "Tom haust in einer kleinen Hütte.")
@@ -37,20 +38,19 @@ def run(
     """Return the translation, and what was asked for it. outputs: of the model, by the prefixes."""
     made = outputs or {"": [FREE], "Tom haust in": [GUIDED]}
     asked: list[object] = []
-    try:
-        request = next(generator)
-        while True:
-            asked.append(request)
-            match request:
-                case TranslateStep(prefix=prefix):
-                    answer: object = made.get(prefix, [])
-                case Align():
-                    answer = linked(EARLIER, links)
-                case Score(targets=targets):
-                    answer = [ScoredTarget(scores[each], (), (), (), None) for each in range(len(targets))]
-            request = generator.send(answer)
-    except StopIteration as done:
-        return done.value.text, asked
+
+    def answer(request: object) -> object:
+        asked.append(request)
+        match request:
+            case TranslateStep(prefix=prefix):
+                return made.get(prefix, [])
+            case Align():
+                return linked(EARLIER, links)
+            case Score(targets=targets):
+                return [ScoredTarget(scores[each], (), (), (), None) for each in range(len(targets))]
+        raise AssertionError(request)
+
+    return run_steps(generator, answer).text, asked
 
 
 def test_the_begin_that_both_have_is_translated_as_the_memory_has_it():

@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from lingon.segments.protection import find_protected
 from lingon.segments.sentence import Custom, Restored, Separators, TranslateStep
 from lingon.segments.steps import translate_sentence
+from tests.support.sentence_steps import run_steps
 from tests.support.timing import LINEAR, growth_of
 
 ENGLISH, GERMAN, FRENCH = Separators(",", "."), Separators(".", ","), Separators("\u202f", ",")
@@ -60,15 +61,13 @@ def test_long_numbers_are_written_in_a_time_that_is_linear_in_their_length(unit:
 
 
 def translate(text: str, *outputs: str, custom: Custom | None = TO_GERMAN) -> tuple[Restored, list[str]]:
-    steps, waiting, sent = translate_sentence(text, find_protected(text), ["Tom"], {}, custom), [*outputs], []
-    try:
-        request = next(steps)
-        while True:
-            assert isinstance(request, TranslateStep)
-            sent.append(request.text)
-            request = steps.send([waiting.pop(0)])
-    except StopIteration as done:
-        return done.value, sent
+    waiting, sent = [*outputs], []
+
+    def answer(request: TranslateStep) -> list[str]:
+        sent.append(request.text)
+        return [waiting.pop(0)]
+
+    return run_steps(translate_sentence(text, find_protected(text), ["Tom"], {}, custom), answer), sent
 
 
 def test_a_kept_number_is_written_as_the_target_language_does():

@@ -22,6 +22,7 @@ from lingon.segments.term_steps import SentenceTerms, with_terms
 from lingon.serving.translation.steps import translate_whole
 from lingon.terms.term import Term
 from lingon.translation.v1 import translation_pb2 as pb
+from tests.support.sentence_steps import run_steps
 
 MISSED, FREE, REPAIRED, CONSTRAINED = (
     pb.TERM_MEANS_MISSED,
@@ -61,17 +62,10 @@ class Model:
     asked: list[object] = field(default_factory=list)
 
     def run(self, steps: SentenceSteps) -> Restored:
-        answer: object = None
-        while True:
-            try:
-                request = next(steps) if answer is None else steps.send(answer)  # type: ignore[arg-type]
-            except StopIteration as done:
-                result: Restored = done.value
-                return result
-            self.asked.append(request)
-            answer = self._answer(request)
+        return run_steps(steps, self._answer)
 
     def _answer(self, request: object) -> object:
+        self.asked.append(request)
         match request:
             case TranslateStep(text, prefix, (), ()):
                 return [self._continued(text, prefix) if prefix else self.free(text)]

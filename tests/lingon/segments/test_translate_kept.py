@@ -6,7 +6,6 @@ import random
 import re
 import time
 from collections import Counter
-from typing import cast
 
 import pytest
 from hypothesis import given
@@ -20,11 +19,11 @@ from lingon.segments.sentence import (
     Restored,
     SentenceAnswer,
     SentenceRequest,
-    SentenceSteps,
     TranslateStep,
     leaves_words,
 )
 from lingon.segments.steps import translate_kept
+from tests.support.sentence_steps import run_steps
 
 KEEP = KeptStrings(["Acme"])
 WORDS = ["Tom", "Boston", "London", "Paris", "Japan"]
@@ -74,18 +73,8 @@ class Model:
         return self.random.random() < self.faults
 
 
-def run(steps: SentenceSteps, model: Model) -> Restored:
-    answer: SentenceAnswer | None = None
-    while True:
-        try:
-            request = next(steps) if answer is None else steps.send(answer)
-        except StopIteration as done:
-            return cast(Restored, done.value)
-        answer = model.answer(request)
-
-
 def translate(text: str, model: Model, words: list[str] = WORDS) -> Restored:
-    return run(translate_kept(text, find_protected(text, KEEP), words), model)
+    return run_steps(translate_kept(text, find_protected(text, KEEP), words), model.answer)
 
 
 @given(TEXTS, st.integers(), st.sampled_from([0.0, 0.05, 0.3, 0.9, 1.0]), st.integers(0, 5))
@@ -320,7 +309,7 @@ def test_figures_of_another_script_are_the_same_number():
 def test_a_model_reads_what_it_can_of_a_string_that_it_cannot_read(kept: str, read: str):
     text = f"go {kept} now"
     model = Model(0, 0.0)
-    result = run(translate_kept(text, [ProtectedSpan(3, 3 + len(kept), Kind.UNKNOWN)], WORDS), model)
+    result = run_steps(translate_kept(text, [ProtectedSpan(3, 3 + len(kept), Kind.UNKNOWN)], WORDS), model.answer)
     assert model.requests[0] == TranslateStep(f"go {read} now")
     assert result.text.count(kept) == 1
     assert len(model.requests) <= 2
@@ -330,19 +319,26 @@ def test_the_texts_beside_a_sign_that_separates_are_translated_apart_without_a_w
     text = "go › home › now"
     model = Model(0, 0.0)
     spans = [ProtectedSpan(place, place + 1, Kind.BORDER) for place, each in enumerate(text) if each == "›"]
-    assert run(translate_kept(text, spans, WORDS), model) == Restored("GO › HOME › NOW", ((3, 4), (10, 11)))
+    assert run_steps(translate_kept(text, spans, WORDS), model.answer) == Restored(
+        "GO › HOME › NOW", ((3, 4), (10, 11))
+    )
     assert model.requests == [TranslateStep("go"), TranslateStep("home"), TranslateStep("now")]
 
 
 def test_a_mark_that_is_no_letter_is_not_seen_at_an_end():
     model = Model(0, 0.0)
-    assert run(translate_kept("① go home", [ProtectedSpan(0, 1, Kind.UNKNOWN)], WORDS), model).text == "① GO HOME"
+    assert (
+        run_steps(translate_kept("① go home", [ProtectedSpan(0, 1, Kind.UNKNOWN)], WORDS), model.answer).text
+        == "① GO HOME"
+    )
     assert model.requests == [TranslateStep("go home")]
 
 
 def test_a_translation_that_has_lost_all_other_words_is_not_taken():
     model = Scripted(["Boston."], ["London!"], ["Heim"])
-    result = run(translate_kept("Москва home", [ProtectedSpan(0, 6, Kind.UNKNOWN)], ["Boston", "London"]), model)
+    result = run_steps(
+        translate_kept("Москва home", [ProtectedSpan(0, 6, Kind.UNKNOWN)], ["Boston", "London"]), model.answer
+    )
     assert result.text == "Москва Heim"
     assert model.requests[-1] == TranslateStep("home")
 
