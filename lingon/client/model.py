@@ -43,7 +43,21 @@ class _ModelBase:
         cache: int | None = None,
         second: SecondServer | None = None,
     ) -> None:
-        """Store the settings, which are those of `Model`."""
+        """Store the settings. `Model` also loads the model and warms it up, which takes about a second for a small one.
+
+        path: a bundle (models/NAME/VERSION), or a model (models/NAME), of which the highest version that is whole is
+            loaded
+        device: auto, cpu or cuda. Auto takes a usable GPU, else the CPU
+        precision: of the graphs, such as fp32. None is the best that the bundle has for the device
+        engines: batches that run in parallel. None is 1 on a GPU, and on a CPU one for each core up to four
+        threads: cores for each engine. None shares all cores among the engines
+        timeout: seconds for each call. None sets no limit
+        cache: MiB of memory for translations that are kept: a text that was translated before with the same options is
+            not decoded again, and has the same result. Streams and sampled texts are not kept. None keeps none
+        second: is asked about doubtful sentences; needs the extra `second`. None: no text leaves this process
+
+        `Model` raises LingonError if the bundle is damaged, or cannot run here.
+        """
         for name, value in (("engines", engines), ("threads", threads), ("cache", cache)):
             if value is not None and value < 1:
                 raise SettingsError(f"{name} must be at least 1, got {value}")
@@ -62,6 +76,10 @@ class _ModelBase:
         self._local: Any = None
         self._process: int | None = None  # that loaded the model, and has its threads
         self._closed, self._beginning = threading.Event(), threading.Lock()
+        self._start()
+
+    def _start(self) -> None:
+        """Called at the end of the initialisation."""
 
     def _load(self) -> Any:
         """Return a new translator of the bundle."""
@@ -115,43 +133,7 @@ class Model(_ModelBase, BlockingCalls):
     has to be installed.
     """
 
-    def __init__(
-        self,
-        path: str | Path,
-        *,
-        device: str = "auto",
-        precision: str | None = None,
-        engines: int | None = None,
-        threads: int | None = None,
-        timeout: float | None = None,
-        cache: int | None = None,
-        second: SecondServer | None = None,
-    ) -> None:
-        """Load the model and warm it up, which takes about a second for a small one.
-
-        path: a bundle (models/NAME/VERSION), or a model (models/NAME), of which the highest version that is whole is
-            loaded
-        device: auto, cpu or cuda. Auto takes a usable GPU, else the CPU
-        precision: of the graphs, such as fp32. None is the best that the bundle has for the device
-        engines: batches that run in parallel. None is 1 on a GPU, and on a CPU one for each core up to four
-        threads: cores for each engine. None shares all cores among the engines
-        timeout: seconds for each call. None sets no limit
-        cache: MiB of memory for translations that are kept: a text that was translated before with the same options is
-            not decoded again, and has the same result. Streams and sampled texts are not kept. None keeps none
-        second: is asked about doubtful sentences; needs the extra `second`. None: no text leaves this process
-
-        Raises LingonError if the bundle is damaged, or cannot run here.
-        """
-        super().__init__(
-            path,
-            device=device,
-            precision=precision,
-            engines=engines,
-            threads=threads,
-            timeout=timeout,
-            cache=cache,
-            second=second,
-        )
+    def _start(self) -> None:
         self._local = self._load()
 
     def close(self) -> None:
