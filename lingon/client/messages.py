@@ -77,7 +77,7 @@ LISTS = frozenset(
 """The options that are, or may be, several strings."""
 
 
-def check_options(options: TranslateOptions | ScoreOptions | LiveOptions, known: type) -> None:
+def check_options(options: Mapping[str, object], known: type) -> None:
     """Raise TypeError for an unknown option, as Python does for an argument."""
     for name in options:
         if name not in known.__annotations__:

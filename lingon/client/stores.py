@@ -10,10 +10,10 @@ from abc import abstractmethod
 from collections.abc import AsyncIterator, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from itertools import chain
-from typing import Any, TypeVar
+from typing import Any, TypedDict, TypeVar, Unpack
 
 from lingon.client.calls import AsyncCalls, Blocking
-from lingon.client.messages import memory_match, write_request
+from lingon.client.messages import check_options, memory_match, write_request
 from lingon.client.protocol import ClientProtocol
 from lingon.client.results import MemoryMatch
 from lingon.client.steps import Exchange, Method, Retry
@@ -109,6 +109,32 @@ class StoredMemory:
         )
 
 
+class _Languages(TypedDict):
+    source: str
+    target: str
+
+
+class PutOptions(_Languages, total=False):
+    """The options of both `put_glossary` and `put_memory`."""
+
+    label: str
+    create: bool
+    expected_version: int
+    timeout: float | None
+
+
+class PutGlossaryOptions(PutOptions, total=False):
+    """The options of `Client.put_glossary`."""
+
+    merge: bool
+
+
+class PutMemoryOptions(PutOptions, total=False):
+    """The options of `Client.put_memory`."""
+
+    replace: bool
+
+
 class Upload(Iterable[Any]):
     """The messages of a call that stores items. They are read once.
 
@@ -139,14 +165,13 @@ class StoreProtocol:
     def __init__(self, protocol: ClientProtocol) -> None:
         self._protocol, self._once = protocol, replace(protocol, retry=Retry(retries=0))
 
-    def put_glossary(
-        self, name: str, terms: Iterable[Term], timeout: float | None, header: dict[str, Any]
-    ) -> Exchange[StoredGlossary]:
+    def put_glossary(self, name: str, terms: Iterable[Term], options: PutGlossaryOptions) -> Exchange[StoredGlossary]:
         """Store terms. Raises TermError, before anything is sent, for terms that contradict each other."""
+        header = _header(options, PutGlossaryOptions)
         messages = [term.message() for term in check_terms(terms)]
         written = write_request(pb.PutGlossaryHeader, name=name, **header)
         upload = Upload(pb.PutGlossaryRequest, "terms", written, messages)
-        return StoredGlossary.of((yield from self._send(PUT_GLOSSARY, upload, timeout)))
+        return StoredGlossary.of((yield from self._send(PUT_GLOSSARY, upload, options.get("timeout"))))
 
     def glossary(self, name: str) -> Exchange[StoredGlossary]:
         """Return a glossary without its terms."""
@@ -168,13 +193,11 @@ class StoreProtocol:
         request = write_request(pb.DeleteGlossaryRequest, name=name, **_languages(source, target))
         yield from self._once.call(DELETE_GLOSSARY, request)
 
-    def put_memory(
-        self, name: str, segments: Iterable[Segment], timeout: float | None, header: dict[str, Any]
-    ) -> Exchange[StoredMemory]:
+    def put_memory(self, name: str, segments: Iterable[Segment], options: PutMemoryOptions) -> Exchange[StoredMemory]:
         """Store segments, which are read while they are sent. Raises SegmentError for one that is out of bounds."""
-        written = write_request(pb.PutMemoryHeader, name=name, **header)
+        written = write_request(pb.PutMemoryHeader, name=name, **_header(options, PutMemoryOptions))
         upload = Upload(pb.PutMemoryRequest, "segments", written, _checked_messages(segments))
-        return StoredMemory.of((yield from self._send(PUT_MEMORY, upload, timeout)))
+        return StoredMemory.of((yield from self._send(PUT_MEMORY, upload, options.get("timeout"))))
 
     def memory(self, name: str) -> Exchange[StoredMemory]:
         """Return a memory without its segments."""
@@ -230,33 +253,20 @@ class BlockingStores(Blocking):
     def _received(self, rest: Any) -> Iterator[Any]:
         """Yield the other messages of a stream that has begun. Raises ServerError."""
 
-    def put_glossary(
-        self,
-        name: str,
-        terms: Iterable[Term],
-        *,
-        source: str,
-        target: str,
-        label: str = "",
-        merge: bool = False,
-        create: bool = False,
-        expected_version: int = 0,
-        timeout: float | None = None,
-    ) -> StoredGlossary:
+    def put_glossary(self, name: str, terms: Iterable[Term], **options: Unpack[PutGlossaryOptions]) -> StoredGlossary:
         """Store terms for a pair of languages under a name, all or none, and return the glossary.
 
         Raises TermError for terms that are out of bounds or contradict each other, and ServerError.
 
         name: 1 to 64 letters, figures and the signs . _ -
         source, target: BCP-47
-        label: a name for people; empty leaves the one that the glossary has
+        label: a name for people; empty, the default, leaves the one that the glossary has
         merge: add the terms to those that are there, in place of those with the same source; default: replace all
         create: fail with ALREADY_EXISTS if there is a glossary of the name
-        expected_version: fail with ABORTED if the glossary has another version; 0 for any
-        timeout: seconds; None means STORE_SECONDS
+        expected_version: fail with ABORTED if the glossary has another version; 0, the default, for any
+        timeout: seconds; None, the default, means STORE_SECONDS
         """
-        header = _header(source, target, label=label, merge=merge, create=create, expected_version=expected_version)
-        return self._drive(self._stores.put_glossary(name, terms, timeout, header))
+        return self._drive(self._stores.put_glossary(name, terms, options))
 
     def glossary(self, name: str) -> StoredGlossary:
         """Return a glossary without its terms. Raises ServerError with NOT_FOUND if there is none."""
@@ -275,19 +285,7 @@ class BlockingStores(Blocking):
         """Remove a glossary, or only its terms for one pair of languages if both are given."""
         self._drive(self._stores.remove_glossary(name, source, target))
 
-    def put_memory(
-        self,
-        name: str,
-        segments: Iterable[Segment],
-        *,
-        source: str,
-        target: str,
-        label: str = "",
-        replace: bool = False,
-        create: bool = False,
-        expected_version: int = 0,
-        timeout: float | None = None,
-    ) -> StoredMemory:
+    def put_memory(self, name: str, segments: Iterable[Segment], **options: Unpack[PutMemoryOptions]) -> StoredMemory:
         """Store segments and their translations under a name, all or none, and return the memory.
 
         Raises SegmentError for a segment that is out of bounds, what `segments` raises, and ServerError.
@@ -295,14 +293,13 @@ class BlockingStores(Blocking):
         name: 1 to 64 letters, figures and the signs . _ -
         segments: read while they are sent, a thousand at once
         source, target: BCP-47; those of a memory do not change
-        label: a name for people; empty leaves the one that the memory has
+        label: a name for people; empty, the default, leaves the one that the memory has
         replace: replace all segments; default: add them, in place of those with the same source and neighbours
         create: fail with ALREADY_EXISTS if there is a memory of the name
-        expected_version: fail with ABORTED if the memory has another version; 0 for any
-        timeout: seconds; None means STORE_SECONDS
+        expected_version: fail with ABORTED if the memory has another version; 0, the default, for any
+        timeout: seconds; None, the default, means STORE_SECONDS
         """
-        header = _header(source, target, label=label, replace=replace, create=create, expected_version=expected_version)
-        return self._drive(self._stores.put_memory(name, segments, timeout, header))
+        return self._drive(self._stores.put_memory(name, segments, options))
 
     def memory(self, name: str) -> StoredMemory:
         """Return a memory without its segments. Raises ServerError with NOT_FOUND if there is none."""
@@ -342,21 +339,10 @@ class AsyncStores(AsyncCalls):
     """The calls of `AsyncClient` about what the server keeps for the caller."""
 
     async def put_glossary(
-        self,
-        name: str,
-        terms: Iterable[Term],
-        *,
-        source: str,
-        target: str,
-        label: str = "",
-        merge: bool = False,
-        create: bool = False,
-        expected_version: int = 0,
-        timeout: float | None = None,  # noqa: ASYNC109, as `Client` has it
+        self, name: str, terms: Iterable[Term], **options: Unpack[PutGlossaryOptions]
     ) -> StoredGlossary:
         """As `Client.put_glossary`."""
-        header = _header(source, target, label=label, merge=merge, create=create, expected_version=expected_version)
-        return await self._drive(self._stores.put_glossary(name, terms, timeout, header))
+        return await self._drive(self._stores.put_glossary(name, terms, options))
 
     async def glossary(self, name: str) -> StoredGlossary:
         """As `Client.glossary`."""
@@ -376,21 +362,10 @@ class AsyncStores(AsyncCalls):
         await self._drive(self._stores.remove_glossary(name, source, target))
 
     async def put_memory(
-        self,
-        name: str,
-        segments: Iterable[Segment],
-        *,
-        source: str,
-        target: str,
-        label: str = "",
-        replace: bool = False,
-        create: bool = False,
-        expected_version: int = 0,
-        timeout: float | None = None,  # noqa: ASYNC109, as `Client` has it
+        self, name: str, segments: Iterable[Segment], **options: Unpack[PutMemoryOptions]
     ) -> StoredMemory:
         """As `Client.put_memory`. The segments are read on the event loop."""
-        header = _header(source, target, label=label, replace=replace, create=create, expected_version=expected_version)
-        return await self._drive(self._stores.put_memory(name, segments, timeout, header))
+        return await self._drive(self._stores.put_memory(name, segments, options))
 
     async def memory(self, name: str) -> StoredMemory:
         """As `Client.memory`."""
@@ -433,8 +408,14 @@ class AsyncStores(AsyncCalls):
         return StoreProtocol(self._protocol)
 
 
-def _header(source: str, target: str, **others: Any) -> dict[str, Any]:
-    return {**_languages(source, target), **others}
+def _header(options: PutOptions, known: type) -> dict[str, Any]:
+    """Return the fields of a header. Raises TypeError for options that are not known, or without both languages."""
+    check_options(options, known)
+    rest: dict[str, Any] = {**options}
+    rest.pop("timeout", None)
+    if "source" not in rest or "target" not in rest:
+        raise TypeError("source and target must be given")
+    return {**_languages(rest.pop("source"), rest.pop("target")), **rest}
 
 
 def _all(first: Any, rest: Iterator[Any]) -> Iterator[Any]:
