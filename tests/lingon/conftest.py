@@ -1,12 +1,15 @@
-"""A scripted service and the command that asks it."""
+"""A scripted service, the command that asks it, and clients that ask a server."""
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Awaitable, Callable, Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
+from tests.support.echo_engine import RunningServer
+from tests.support.either_client import KINDS, asked
 from tests.support.forked_commands import ForkedCommands, forked_commands
 from tests.support.scripted_server import Command, FakeService, serving
 
@@ -37,3 +40,16 @@ def lingon(tmp_path: Path, address: str, service: FakeService, forks: ForkedComm
     folder = tmp_path / "site"
     folder.mkdir()
     return Command(folder, address, forks)
+
+
+@pytest.fixture(params=KINDS)
+def ask(request: pytest.FixtureRequest) -> Callable[..., Awaitable[Any]]:
+    """await ask(server, "translate", "text") with a new client of either kind; a stream comes as a list."""
+
+    async def with_client(
+        server: RunningServer, name: str, /, *values: Any, client: dict[str, Any] | None = None, **options: Any
+    ) -> Any:
+        settings = {"target": f"127.0.0.1:{server.server.port}", **(client or {})}
+        return await asked(request.param, settings, name, *values, **options)
+
+    return with_client

@@ -21,6 +21,7 @@ from lingon import AsyncClient, Client, Sampling, ServerError, StreamStart, Term
 from lingon.client.steps import Retry
 from lingon.errors import LingonError, SettingsError
 from lingon.translation.v1 import translation_pb2 as pb
+from tests.support.either_client import KINDS, asked
 from tests.support.scripted_server import FakeService, ScriptedFault, queue_full, serving
 
 QUICK = Retry(retries=3, first_pause=0.01)
@@ -29,25 +30,15 @@ UNAVAILABLE = ScriptedFault(grpc.StatusCode.UNAVAILABLE)
 Ask = Callable[..., Any]
 
 
-@pytest.fixture(params=["sync", "async"])
+@pytest.fixture(params=KINDS)
 def ask(request: pytest.FixtureRequest, address: str) -> Ask:
     """ask("translate", "text", beam_size=4) with a new client of either kind; a stream's events come as a list."""
 
     def with_client(name: str, *values: Any, client: dict[str, Any] | None = None, **options: Any) -> Any:
         settings = {"target": address, "retries": QUICK, "timeout": 10.0, **(client or {})}
-        if request.param == "async":
-            return asyncio.run(_ask_async(settings, name, *values, **options))
-        with Client(**settings) as sync:
-            answer = getattr(sync, name)(*values, **options)
-            return list(answer) if name == "translate_stream" else answer
+        return asyncio.run(asked(request.param, settings, name, *values, **options))
 
     return with_client
-
-
-async def _ask_async(settings: dict[str, Any], name: str, *values: Any, **options: Any) -> Any:
-    async with AsyncClient(**settings) as client:
-        answer = getattr(client, name)(*values, **options)
-        return [event async for event in answer] if name == "translate_stream" else await answer
 
 
 def test_a_text_gives_one_result(ask: Ask) -> None:

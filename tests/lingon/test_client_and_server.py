@@ -13,33 +13,11 @@ import pytest
 
 from lingon import AsyncClient, Client, ServerError, TextDelta, TextDone
 from lingon.cli.main import main
-from lingon.client.steps import Retry
 from tests.support.echo_engine import running
 
 TEXTS = ["Tom lives in Boston.", "The old man", "Grüße 😀", "what time it is"]
 
 Ask = Callable[..., Awaitable[Any]]
-
-
-@pytest.fixture(params=["sync", "async"])
-def ask(request: pytest.FixtureRequest) -> Ask:
-    """await ask(server, "translate", "text") with a new client of either kind; a stream's events come as a list."""
-
-    async def with_client(server: Any, name: str, *values: Any, retries: int | Retry = 3, **options: Any) -> Any:
-        target = f"127.0.0.1:{server.server.port}"
-        if request.param == "sync":
-            return await asyncio.to_thread(_ask_sync, target, retries, name, *values, **options)
-        async with AsyncClient(target, retries=retries) as client:
-            answer = getattr(client, name)(*values, **options)
-            return [event async for event in answer] if name == "translate_stream" else await answer
-
-    return with_client
-
-
-def _ask_sync(target: str, retries: int | Retry, name: str, *values: Any, **options: Any) -> Any:
-    with Client(target, retries=retries) as client:
-        answer = getattr(client, name)(*values, **options)
-        return list(answer) if name == "translate_stream" else answer
 
 
 async def test_more_texts_than_a_request_takes_come_back_in_order(ask: Ask) -> None:
@@ -165,7 +143,7 @@ async def test_pairs_are_scored_and_models_and_health_are_reported(ask: Ask) -> 
 
 async def test_a_server_that_is_starting_is_waited_for(ask: Ask) -> None:
     async with running(ready=False) as server:
-        call = asyncio.ensure_future(ask(server, "translate", "Tom", retries=20))
+        call = asyncio.ensure_future(ask(server, "translate", "Tom", client={"retries": 20}))
         await asyncio.sleep(0.3)
         assert not call.done()
         server.loader.gate.set()

@@ -9,44 +9,25 @@ from typing import Any
 
 import pytest
 
-from lingon import AsyncClient, Client, DocumentResult, ServerError
+from lingon import DocumentResult, ServerError
 from lingon.cli.main import main
 from lingon.client.protocol import options_of
 from lingon.documents import UnreadableDocument, read_document
 from lingon.errors import SettingsError
 from tests.support.documents import docx, files_of, paragraph, run
-from tests.support.echo_engine import EchoRunner, RunningServer, running
+from tests.support.echo_engine import EchoRunner, running
 from tests.support.gateway import BUNDLES, TwoModels
 
 TWO: dict[str, Any] = {"bundles": BUNDLES, "loader": TwoModels}
-Call = Callable[..., Awaitable[Any]]
+Ask = Callable[..., Awaitable[Any]]
 
 
-@pytest.fixture(params=["sync", "async"])
-def call(request: pytest.FixtureRequest) -> Call:
-    """await call(server, "translate_document", "a.txt", content, target="fr"), by a client of either kind."""
-
-    async def called(server: RunningServer, name: str, *arguments: Any, **options: Any) -> Any:
-        address = f"127.0.0.1:{server.server.port}"
-        if request.param == "sync":
-            return await asyncio.to_thread(_call, address, name, arguments, options)
-        async with AsyncClient(address) as client:
-            return await getattr(client, name)(*arguments, **options)
-
-    return called
-
-
-def _call(address: str, name: str, arguments: tuple[Any, ...], options: dict[str, Any]) -> Any:
-    with Client(address) as client:
-        return getattr(client, name)(*arguments, **options)
-
-
-async def test_a_document_is_translated_into_one_of_its_kind(call: Call) -> None:
+async def test_a_document_is_translated_into_one_of_its_kind(ask: Ask) -> None:
     content = docx(
         "".join(paragraph(run("It is "), run("raining", "<w:b/>"), run(f" in house {each}.")) for each in range(300))
     )
     async with running() as server:
-        found = await call(server, "translate_document", "a.docx", content)
+        found = await ask(server, "translate_document", "a.docx", content)
     assert files_of(found.content) == files_of(content)
     assert found == DocumentResult(
         found.content, "", sum(len(f"It is raining in house {each}.") for each in range(300))
@@ -62,39 +43,39 @@ async def test_a_document_is_translated_into_one_of_its_kind(call: Call) -> None
         ("A.MD", b"# The sea.\n\n- The sea.\n", "# La mer.\n\n- La mer.\n"),
     ],
 )
-async def test_a_document_says_how_its_texts_are_read(call: Call, name: str, content: bytes, written: str) -> None:
+async def test_a_document_says_how_its_texts_are_read(ask: Ask, name: str, content: bytes, written: str) -> None:
     async with running(**TWO) as server:
-        found = await call(server, "translate_document", name, content, source="en", target="fr")
+        found = await ask(server, "translate_document", name, content, source="en", target="fr")
     assert (found.content.decode(), found.source, found.failures) == (written, "en", ())
 
 
-async def test_a_text_that_is_not_translated_stays_and_is_in_the_failures(call: Call) -> None:
+async def test_a_text_that_is_not_translated_stays_and_is_in_the_failures(ask: Ask) -> None:
     async with running(EchoRunner(faulty="Germany")) as server:
-        found = await call(server, "translate_document", "a.md", b"Tom\n\nHe has been to Germany\n")
+        found = await ask(server, "translate_document", "a.md", b"Tom\n\nHe has been to Germany\n")
     assert found.content == b"Tom\n\nHe has been to Germany\n"
     ((text, error),) = found.failures
     assert text == "He has been to Germany"
     assert isinstance(error, ServerError)
 
 
-async def test_the_language_of_a_document_is_that_of_all_its_texts(call: Call) -> None:
+async def test_the_language_of_a_document_is_that_of_all_its_texts(ask: Ask) -> None:
     german = "Der alte Mann.\n\nDas Meer.\n\nThe sea.\n\n" + "Der alte Mann.\n\n" * 3
     async with running(**TWO) as server:
-        found = await call(server, "translate_document", "a.txt", german.encode(), source="auto", target="fr")
+        found = await ask(server, "translate_document", "a.txt", german.encode(), source="auto", target="fr")
         assert found.source == "de"
         assert found.content.decode().startswith("Le vieil homme.\n\nLa mer.\n\n")
-        assert await call(server, "find_source", german.split("\n\n"), target="fr") == "de"
+        assert await ask(server, "find_source", german.split("\n\n"), target="fr") == "de"
         options = {"source": "auto", "target": "fr", "same_language": True}  # as they always are in a document
-        assert await call(server, "translate_document", "a.txt", german.encode(), **options) == found
+        assert await ask(server, "translate_document", "a.txt", german.encode(), **options) == found
 
 
 async def test_a_document_in_the_target_language_stays_as_it_is(
-    call: Call, tmp_path: Path, capfd: pytest.CaptureFixture[str]
+    ask: Ask, tmp_path: Path, capfd: pytest.CaptureFixture[str]
 ) -> None:
     french = "Je voudrais savoir quelle heure il est, et où.\n".encode()
     (tmp_path / "a.srt").write_bytes(b"1\n00:00:01,000 --> 00:00:02,000\n" + french)
     async with running(**TWO) as server:
-        found = await call(server, "translate_document", "a.txt", french, source="auto", target="fr")
+        found = await ask(server, "translate_document", "a.txt", french, source="auto", target="fr")
         files = ["--input", str(tmp_path / "a.srt"), "--output", str(tmp_path / "b.srt")]
         languages = ["--source", "auto", "--target", "fr", "--server", f"127.0.0.1:{server.server.port}"]
         assert await asyncio.to_thread(main, ["translate", *files, *languages]) == 0
@@ -115,40 +96,40 @@ async def test_the_command_finds_one_language_for_a_document(tmp_path: Path) -> 
     assert "Le vieil homme." in (tmp_path / "b.srt").read_text()
 
 
-async def test_a_table_has_a_column_and_the_only_language_of_the_model(call: Call) -> None:
+async def test_a_table_has_a_column_and_the_only_language_of_the_model(ask: Ask) -> None:
     async with running() as server:
         for options, content, written in (
             ({}, b"en,de\nTom,\n", b"en,de\nTom,Tom\n"),
             ({"column": "a"}, b"a,target\nTom,\n", b"a,target\nTom,Tom\n"),
             ({"column": 1}, b"Tom,\n", b"Tom,\n"),
         ):
-            assert (await call(server, "translate_document", "a.csv", content, **options)).content == written
+            assert (await ask(server, "translate_document", "a.csv", content, **options)).content == written
         with pytest.raises(UnreadableDocument, match="the file has no column 'x'"):
-            await call(server, "translate_document", "a.csv", b"a,b\n", column="x")
+            await ask(server, "translate_document", "a.csv", b"a,b\n", column="x")
 
 
-async def test_several_languages_of_models_are_none_for_a_file(call: Call) -> None:
+async def test_several_languages_of_models_are_none_for_a_file(ask: Ask) -> None:
     content = b'{"sourceLanguage": "en", "strings": {}}'
     async with running(**TWO) as server:
         with pytest.raises(UnreadableDocument, match="several languages; say which one"):
-            await call(server, "translate_document", "a.xcstrings", content, source="en")
-        found = await call(server, "translate_document", "a.yml", b"de:\n  a: Das Meer.\n", model="de-en")
+            await ask(server, "translate_document", "a.xcstrings", content, source="en")
+        found = await ask(server, "translate_document", "a.yml", b"de:\n  a: Das Meer.\n", model="de-en")
         assert found.content.startswith(b"en:\n")
 
 
-async def test_a_document_without_text_has_no_language(call: Call) -> None:
+async def test_a_document_without_text_has_no_language(ask: Ask) -> None:
     async with running(**TWO) as server:
         blank = b"\n" * 100
-        assert await call(server, "translate_document", "a.txt", blank, source="auto", target="fr") == DocumentResult(
+        assert await ask(server, "translate_document", "a.txt", blank, source="auto", target="fr") == DocumentResult(
             blank, "", 0
         )
 
 
-async def test_a_document_in_a_language_without_a_model_is_refused(call: Call) -> None:
+async def test_a_document_in_a_language_without_a_model_is_refused(ask: Ask) -> None:
     czech = "Dnes je krásné počasí a všichni lidé jsou venku v parku na procházce.".encode()
     async with running(**TWO) as server:
         with pytest.raises(ServerError, match="no model translates from it"):
-            await call(server, "translate_document", "a.txt", czech, source="auto", target="fr")
+            await ask(server, "translate_document", "a.txt", czech, source="auto", target="fr")
 
 
 @pytest.mark.parametrize(
@@ -166,26 +147,26 @@ async def test_a_document_in_a_language_without_a_model_is_refused(call: Call) -
     ],
 )
 async def test_what_cannot_be_translated_is_refused(
-    call: Call, name: str, content: Any, options: dict[str, Any], error: type[Exception], message: str
+    ask: Ask, name: str, content: Any, options: dict[str, Any], error: type[Exception], message: str
 ) -> None:
     async with running() as server:
         with pytest.raises(error, match=message):
-            await call(server, "translate_document", name, content, **options)
+            await ask(server, "translate_document", name, content, **options)
 
 
-async def test_a_file_that_says_its_language_gets_that_of_the_only_model(call: Call) -> None:
+async def test_a_file_that_says_its_language_gets_that_of_the_only_model(ask: Ask) -> None:
     template = b'msgid ""\nmsgstr "Language: \\n"\n\nmsgid "It is raining"\nmsgstr ""\n'
     async with running() as server:
-        found = await call(server, "translate_document", "a.pot", template)
+        found = await ask(server, "translate_document", "a.pot", template)
     assert b'"Language: de\\n"' in found.content
     async with running(**TWO) as server:  # several languages
-        found = await call(server, "translate_document", "a.pot", template, source="en", target="fr")
+        found = await ask(server, "translate_document", "a.pot", template, source="en", target="fr")
     assert b'"Language: fr\\n"' in found.content
 
 
-async def test_what_there_is_to_know_of_a_file_is_in_the_notes(call: Call) -> None:
+async def test_what_there_is_to_know_of_a_file_is_in_the_notes(ask: Ask) -> None:
     async with running() as server:
-        found = await call(server, "translate_document", "a.txt", "It is Zo\u00eb.\n".encode("cp1252"))
+        found = await ask(server, "translate_document", "a.txt", "It is Zo\u00eb.\n".encode("cp1252"))
     assert found.content == "It is Zo\u00eb.\n".encode("cp1252")
     assert found.notes == ("the file is in Windows-1252, and so is its translation",)
 
@@ -193,29 +174,29 @@ async def test_what_there_is_to_know_of_a_file_is_in_the_notes(call: Call) -> No
 XLIFF = '<xliff version="1.2"><file{}><trans-unit><source>The sea.</source></trans-unit></file></xliff>'
 
 
-async def test_of_several_target_languages_none_is_said(call: Call) -> None:
+async def test_of_several_target_languages_none_is_said(ask: Ask) -> None:
     async with running(**TWO) as server:
-        models = await call(server, "list_models")
+        models = await ask(server, "list_models")
         assert len({model.target_language for model in models}) > 1
         content = XLIFF.format(' source-language="en"').encode()
-        named = await call(server, "translate_document", "a.xlf", content, model=models[0].name)
+        named = await ask(server, "translate_document", "a.xlf", content, model=models[0].name)
         with pytest.raises(UnreadableDocument, match="give the target language"):
-            await call(server, "translate_document", "a.tmx", b"<tmx><body/></tmx>")
+            await ask(server, "translate_document", "a.tmx", b"<tmx><body/></tmx>")
     assert f'target-language="{models[0].target_language}"' in named.content.decode()
 
 
-async def test_the_notes_of_a_file_are_in_the_result(call: Call) -> None:
+async def test_the_notes_of_a_file_are_in_the_result(ask: Ask) -> None:
     async with running() as server:
-        found = await call(server, "translate_document", "a.xml", b"<shop>The sea.</shop>")
+        found = await ask(server, "translate_document", "a.xml", b"<shop>The sea.</shop>")
     assert len(found.notes) == 1
     assert "its root is shop" in found.notes[0]
 
 
-async def test_what_a_kind_of_xml_ignores_is_ignored_beside_what_the_caller_says(call: Call) -> None:
+async def test_what_a_kind_of_xml_ignores_is_ignored_beside_what_the_caller_says(ask: Ask) -> None:
     text = "<topic><p>The sea.</p><codeblock>The sea.</codeblock><q>The sea.</q></topic>"
     async with running(**TWO) as server:
         options = {"source": "en", "target": "fr", "ignore_tags": ["q"]}
-        found = await call(server, "translate_document", "a.dita", text.encode(), **options)
+        found = await ask(server, "translate_document", "a.dita", text.encode(), **options)
     assert found.content.decode() == text.replace("<p>The sea.", "<p>La mer.")
 
 

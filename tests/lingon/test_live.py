@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import asyncio
 import threading
-from collections.abc import Callable, Iterator
+from collections.abc import Callable
 from typing import Any
 
 import grpc
@@ -15,23 +15,12 @@ from lingon.client.live import MOST_UNSENT, MOST_WORDS, Outgoing
 from lingon.client.steps import Retry
 from lingon.errors import LingonError, SettingsError
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.scripted_server import FakeService, ScriptedFault, serving
+from tests.support.scripted_server import FakeService, ScriptedFault
 
 QUICK = Retry(retries=3, first_pause=0.01)
 UNAVAILABLE = ScriptedFault(grpc.StatusCode.UNAVAILABLE)
 Step = tuple[str, Any]
 Speak = Callable[..., Any]
-
-
-@pytest.fixture
-def service() -> FakeService:
-    return FakeService()
-
-
-@pytest.fixture
-def address(service: FakeService) -> Iterator[str]:
-    with serving(service) as address:
-        yield address
 
 
 @pytest.fixture(params=["sync", "async"])

@@ -16,7 +16,7 @@ from lingon.client.protocol import ClientProtocol
 from lingon.client.steps import DETECT_LANGUAGES, LIST_MODELS, TRANSLATE, drive
 from lingon.errors import SettingsError
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.echo_engine import RunningServer, running
+from tests.support.echo_engine import running
 from tests.support.gateway import BUNDLES, KNOWS_LANGUAGES, TwoModels
 
 TWO: dict[str, Any] = {"bundles": BUNDLES, "loader": TwoModels}
@@ -34,25 +34,10 @@ REPLIES: dict[Any, Any] = {
 Ask = Callable[..., Awaitable[Any]]
 
 
-@pytest.fixture(params=["sync", "async"])
-def ask(request: pytest.FixtureRequest) -> Ask:
-    """await ask(server, "translate", texts, target="fr") with source="auto", by a client of either kind."""
-
-    async def asked(server: RunningServer, name: str, texts: Any, **options: Any) -> Any:
-        address, options = f"127.0.0.1:{server.server.port}", {"source": "auto", **options}
-        if request.param == "sync":
-            return await asyncio.to_thread(_ask, address, name, texts, options)
-        async with AsyncClient(address) as client:
-            answer = getattr(client, name)(texts, **options)
-            return await answer if name == "translate" else [each async for each in answer]
-
-    return asked
-
-
-def _ask(address: str, name: str, texts: Any, options: dict[str, Any]) -> Any:
-    with Client(address) as client:
-        answer = getattr(client, name)(texts, **options)
-        return answer if name == "translate" else list(answer)
+@pytest.fixture
+def ask(ask: Ask) -> Ask:
+    """`ask` with source="auto"."""
+    return lambda server, name, texts, **options: ask(server, name, texts, **{"source": "auto", **options})
 
 
 def shown(results: Iterable[TextResult]) -> list[tuple[str, str, str]]:

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from lingon import AsyncClient, Client, ServerError
+from lingon import AsyncClient, ServerError
 from lingon.cli.main import main
 from lingon.client.steps import Retry
 from lingon.errors import SettingsError
@@ -26,27 +26,6 @@ Verb = Callable[..., Awaitable[tuple[int, list[str], list[str]]]]
 HOUSE = Term("house", "Haus", variants=("Hauses",), forbid=("Heim",), exact=True)
 SEA = Term("sea", "Meer", stems=True)
 PAIR = {"source": "en", "target": "de"}
-
-
-@pytest.fixture(params=["sync", "async"])
-def ask(request: pytest.FixtureRequest) -> Ask:
-    """await ask(server, "glossaries") with a new client of either kind."""
-
-    async def with_client(server: RunningServer, name: str, /, *values: Any, **options: Any) -> Any:
-        target = f"127.0.0.1:{server.server.port}"
-        if request.param == "sync":
-            return await asyncio.to_thread(_ask_sync, target, name, *values, **options)
-        async with AsyncClient(target) as client:
-            answer = getattr(client, name)(*values, **options)
-            return [each async for each in answer] if name == "read_memory" else await answer
-
-    return with_client
-
-
-def _ask_sync(target: str, name: str, /, *values: Any, **options: Any) -> Any:
-    with Client(target) as client:
-        answer = getattr(client, name)(*values, **options)
-        return list(answer) if name == "read_memory" else answer
 
 
 async def test_a_glossary_is_stored_listed_read_and_removed(ask: Ask, tmp_path: Path) -> None:
