@@ -182,7 +182,7 @@ class Backend:
             )
 
     async def translate(self, request: pb.TranslateRequest, caller: Caller) -> pb.TranslateResponse:
-        return await self._call(self._stub.Translate, request, caller)  # type: ignore[no-any-return]
+        return await self.call(self._stub.Translate, request, caller)  # type: ignore[no-any-return]
 
     async def drive(self, exchange: Exchange[Result], caller: Caller) -> Result:
         """Run an exchange of a client to its end and return its result. Its calls are ListModels and `_methods`."""
@@ -192,7 +192,7 @@ class Backend:
                 return await asyncio.sleep(step.seconds)
             if step.method is LIST_MODELS:
                 return await self.models(caller, fresh=False)
-            return await self._call(self._methods[step.method.path], step.request, caller, step.timeout)
+            return await self.call(self._methods[step.method.path], step.request, caller, step.timeout)
 
         return await drive_async(exchange, perform)
 
@@ -201,17 +201,17 @@ class Backend:
         return (yield Send(method, request, self.timeout))
 
     async def score(self, request: pb.ScoreRequest, caller: Caller) -> pb.ScoreResponse:
-        return await self._call(self._stub.Score, request, caller)  # type: ignore[no-any-return]
+        return await self.call(self._stub.Score, request, caller)  # type: ignore[no-any-return]
 
     async def detect(self, request: pb.DetectLanguagesRequest, caller: Caller) -> pb.DetectLanguagesResponse:
-        return await self._call(self._stub.DetectLanguages, request, caller)  # type: ignore[no-any-return]
+        return await self.call(self._stub.DetectLanguages, request, caller)  # type: ignore[no-any-return]
 
     async def models(self, caller: Caller, *, fresh: bool = True) -> pb.ListModelsResponse:
         """Return the served models; fresh: ask the server, which checks the key, even if they are cached."""
         if not fresh and self._models is not None and self._models[0] > time.monotonic():
             return self._models[1]
         asking = caller if fresh else caller.beside()
-        reply: pb.ListModelsResponse = await self._call(self._stub.ListModels, pb.ListModelsRequest(), asking)
+        reply: pb.ListModelsResponse = await self.call(self._stub.ListModels, pb.ListModelsRequest(), asking)
         self._models = time.monotonic() + MODELS_SECONDS, reply
         return reply
 
@@ -285,10 +285,6 @@ class Backend:
         """The methods of MemoryService."""
         return stores_grpc.MemoryServiceStub(self._channel)
 
-    async def call(self, method: Any, request: Any, caller: Caller) -> Any:
-        """Return the reply of a method of a stub; request: one, or an async iterator of several."""
-        return await self._call(method, request, caller)
-
     async def replies(self, method: Any, request: Any, caller: Caller) -> AsyncIterator[Any]:
         """Yield the replies of a method of a stub. Closing the iterator cancels the call."""
         seconds = caller.seconds(self.timeout)
@@ -310,8 +306,11 @@ class Backend:
     async def close(self) -> None:
         await self._channel.close()
 
-    async def _call(self, method: Any, request: Any, caller: Caller, seconds: float | None = None) -> Any:
-        """Return a reply; seconds: its time limit, default `timeout`."""
+    async def call(self, method: Any, request: Any, caller: Caller, seconds: float | None = None) -> Any:
+        """Return the reply of a method of a stub.
+
+        request: one, or an async iterator of several; seconds: the time limit of the reply, default `timeout`
+        """
         timeout = caller.seconds(self.timeout if seconds is None else seconds)
         with self._server_errors(timeout):
             return await method(request, timeout=timeout, metadata=caller.metadata())

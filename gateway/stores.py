@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Iterable, Mapping, Sequence
+from collections.abc import AsyncIterator, Awaitable, Iterable
 from typing import Any, TypeVar
 
 from google.rpc import code_pb2
@@ -10,53 +10,23 @@ from google.rpc import code_pb2
 from lingon.errors import ServerError
 from lingon.gateway.backend import Backend, Caller
 from lingon.gateway.problem import Problem
-from lingon.message_batches import batches_of, glossary_requests
+from lingon.glossary_calls import GlossaryCalls
+from lingon.message_batches import batches_of
 from lingon.translation.v1 import stores_pb2 as stores
 from lingon.translation.v1 import translation_pb2 as pb
 
 
-class Stores:
-    """The methods of GlossaryService and MemoryService. All raise ServerError.
-
-    A server without a folder for them answers UNIMPLEMENTED, and one that has none of a name NOT_FOUND.
-    """
+class Stores(GlossaryCalls):
+    """The methods of GlossaryService and MemoryService. All raise ServerError."""
 
     def __init__(self, backend: Backend, caller: Caller) -> None:
         self._backend, self._caller = backend, caller
 
-    async def put_glossary(
-        self, header: stores.PutGlossaryHeader, terms: Mapping[tuple[str, str], Sequence[pb.Term]]
-    ) -> stores.Glossary:
-        """Store terms by their languages as the header says, all or none, and return the glossary."""
+    async def _reply(self, method: str, request: Any) -> Any:
+        return await self._backend.call(getattr(self._backend.glossary_stub, method), request, self._caller)
 
-        async def messages() -> AsyncIterator[stores.PutGlossaryRequest]:
-            for message in glossary_requests(header, terms):
-                yield message
-
-        stored: stores.Glossary = await self._call(self._backend.glossary_stub.PutGlossary, messages())
-        return stored
-
-    async def glossary(self, name: str) -> stores.Glossary:
-        """Return a glossary without its terms."""
-        request = stores.GetGlossaryRequest(name=name)
-        found: stores.Glossary = await self._call(self._backend.glossary_stub.GetGlossary, request)
-        return found
-
-    async def glossaries(self) -> list[stores.Glossary]:
-        """Return all glossaries without their terms, sorted by name."""
-        reply = await self._call(self._backend.glossary_stub.ListGlossaries, stores.ListGlossariesRequest())
-        return list(reply.glossaries)
-
-    async def terms(self, name: str, source: str, target: str) -> list[pb.Term]:
-        """Return the terms of a glossary for a pair of languages, in their order."""
-        request = stores.ReadGlossaryRequest(name=name, source_language_code=source, target_language_code=target)
-        replies = self._backend.replies(self._backend.glossary_stub.ReadGlossary, request, self._caller)
-        return [term async for reply in replies for term in reply.terms]
-
-    async def delete_glossary(self, name: str, source: str = "", target: str = "") -> None:
-        """Remove a glossary, or its terms for a pair of languages."""
-        request = stores.DeleteGlossaryRequest(name=name, source_language_code=source, target_language_code=target)
-        await self._call(self._backend.glossary_stub.DeleteGlossary, request)
+    def _replies(self, method: str, request: Any) -> AsyncIterator[Any]:
+        return self._backend.replies(getattr(self._backend.glossary_stub, method), request, self._caller)
 
     async def put_memory(self, header: stores.PutMemoryHeader, segments: Iterable[pb.Segment]) -> stores.Memory:
         """Store segments as the header says, and return the memory."""

@@ -13,7 +13,7 @@ import re
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from functools import partial
-from typing import NamedTuple, Protocol
+from typing import NamedTuple
 from urllib.parse import unquote_to_bytes
 
 from google.longrunning import operations_proto_pb2 as operations_pb2
@@ -22,6 +22,7 @@ from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import code_pb2
 
 from lingon.errors import InvalidRequest, LingonError, NotStored, RequestError, ServerError
+from lingon.glossary_calls import GlossaryCalls
 from lingon.google.codes import tag_of_google
 from lingon.google.term_sets import (
     Pair,
@@ -63,23 +64,6 @@ _DATA = re.compile(r"data:(?P<type>[\w.+/-]+)(?P<parameters>(?:;[\w=.-]+)*),(?P<
 _FILTER = re.compile(r"(src|tgt)=([\w-]+)(?:\s+AND\s+(src|tgt)=([\w-]+))?")
 
 
-class KeptGlossaries(Protocol):
-    """The methods of GlossaryService for one caller. They raise ServerError or RequestError."""
-
-    async def put_glossary(
-        self, header: stores.PutGlossaryHeader, terms: Mapping[Pair, Sequence[pb.Term]]
-    ) -> stores.Glossary:
-        """Store terms by their languages in one change; header: without languages."""
-
-    async def glossary(self, name: str) -> stores.Glossary: ...
-
-    async def glossaries(self) -> list[stores.Glossary]: ...
-
-    async def terms(self, name: str, source: str, target: str) -> list[pb.Term]: ...
-
-    async def delete_glossary(self, name: str, source: str = "", target: str = "") -> None: ...
-
-
 class _Name(NamedTuple):
     """The name of a glossary: its project and location, and its name on the server."""
 
@@ -117,9 +101,9 @@ def type_url(message: Message) -> str:
 
 
 class GoogleGlossaries:
-    """The methods for glossaries and their entries. All raise InvalidRequest, and what KeptGlossaries raises."""
+    """The methods for glossaries and their entries. All raise InvalidRequest, and what GlossaryCalls raises."""
 
-    def __init__(self, kept: KeptGlossaries) -> None:
+    def __init__(self, kept: GlossaryCalls) -> None:
         self._kept = kept
 
     async def create(self, request: google.CreateGlossaryRequest) -> Operation:

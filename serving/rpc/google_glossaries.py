@@ -2,54 +2,34 @@
 
 from __future__ import annotations
 
-from collections.abc import AsyncIterator, Awaitable, Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import AsyncIterator, Awaitable, Callable
+from typing import Any, cast
 
 from google.longrunning import operations_proto_pb2 as operations_pb2
 from google.protobuf.empty_pb2 import Empty
 
+from lingon.glossary_calls import GlossaryCalls
 from lingon.google.glossaries import GoogleGlossaries, Operation
 from lingon.google.v3 import cloud_translation_pb2 as google
-from lingon.message_batches import glossary_requests
 from lingon.serving.rpc.calls import Context
 from lingon.serving.rpc.stores import GlossaryService
-from lingon.translation.v1 import stores_pb2 as stores
-from lingon.translation.v1 import translation_pb2 as pb
 
 OPERATIONS = "google.longrunning.Operations"
 
 Method = Callable[[Any, Context], Awaitable[Any]]
 
 
-class CallGlossaries:
-    """The glossaries of the caller of a call; see lingon.google.glossaries.KeptGlossaries."""
+class CallGlossaries(GlossaryCalls):
+    """The glossaries of the caller of a call."""
 
     def __init__(self, service: GlossaryService, context: Context) -> None:
         self._service, self._context = service, context
 
-    async def put_glossary(
-        self, header: stores.PutGlossaryHeader, terms: Mapping[tuple[str, str], Sequence[pb.Term]]
-    ) -> stores.Glossary:
-        async def messages() -> AsyncIterator[stores.PutGlossaryRequest]:
-            for message in glossary_requests(header, terms):
-                yield message
+    async def _reply(self, method: str, request: Any) -> Any:
+        return await getattr(self._service, method)(request, self._context)
 
-        return await self._service.PutGlossary(messages(), self._context)
-
-    async def glossary(self, name: str) -> stores.Glossary:
-        return await self._service.GetGlossary(stores.GetGlossaryRequest(name=name), self._context)
-
-    async def glossaries(self) -> list[stores.Glossary]:
-        reply = await self._service.ListGlossaries(stores.ListGlossariesRequest(), self._context)
-        return list(reply.glossaries)
-
-    async def terms(self, name: str, source: str, target: str) -> list[pb.Term]:
-        request = stores.ReadGlossaryRequest(name=name, source_language_code=source, target_language_code=target)
-        return [term async for part in self._service.ReadGlossary(request, self._context) for term in part.terms]
-
-    async def delete_glossary(self, name: str, source: str = "", target: str = "") -> None:
-        request = stores.DeleteGlossaryRequest(name=name, source_language_code=source, target_language_code=target)
-        await self._service.DeleteGlossary(request, self._context)
+    def _replies(self, method: str, request: Any) -> AsyncIterator[Any]:
+        return cast("AsyncIterator[Any]", getattr(self._service, method)(request, self._context))
 
 
 _METHODS: dict[str, tuple[Callable[[GoogleGlossaries, Any], Awaitable[Any]], Any]] = {

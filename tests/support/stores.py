@@ -25,10 +25,10 @@ from urllib.parse import quote
 from google.protobuf.field_mask_pb2 import FieldMask
 
 from lingon.errors import NotStored
+from lingon.glossary_calls import glossary_requests
 from lingon.google.glossaries import GoogleGlossaries
 from lingon.google.term_sets import Pair
 from lingon.google.v3 import cloud_translation_pb2 as google
-from lingon.message_batches import glossary_requests
 from lingon.serving.stores.data_dir import DataDir, StoreLimits
 from lingon.serving.stores.glossaries import GlossaryStore
 from lingon.serving.stores.memories import MemoryStore
@@ -88,7 +88,7 @@ async def _terms(data_dir: DataDir) -> list[int]:
 
 
 class OwnGlossaries:
-    """The glossaries of everyone in a store; see lingon.google.glossaries.KeptGlossaries."""
+    """The glossaries of everyone in a store, with the methods of GlossaryCalls."""
 
     def __init__(self, store: GlossaryStore) -> None:
         self._store = store

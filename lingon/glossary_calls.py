@@ -1,0 +1,71 @@
+"""The calls of GlossaryService for one caller, whatever carries them."""
+
+from __future__ import annotations
+
+from abc import ABC, abstractmethod
+from collections.abc import AsyncIterator, Iterable, Iterator, Mapping, Sequence
+from typing import Any, cast
+
+from lingon.message_batches import batches_of
+from lingon.translation.v1 import stores_pb2 as stores
+from lingon.translation.v1 import translation_pb2 as pb
+
+
+class GlossaryCalls(ABC):
+    """The methods of GlossaryService. They raise ServerError or RequestError.
+
+    A server without a folder for glossaries answers UNIMPLEMENTED, and one that has none of a name NOT_FOUND.
+    """
+
+    @abstractmethod
+    async def _reply(self, method: str, request: Any) -> Any:
+        """Return the reply of a method; request: one, or an async iterator of several."""
+
+    @abstractmethod
+    def _replies(self, method: str, request: Any) -> AsyncIterator[Any]:
+        """Yield the replies of a method."""
+
+    async def put_glossary(
+        self, header: stores.PutGlossaryHeader, terms: Mapping[tuple[str, str], Sequence[pb.Term]]
+    ) -> stores.Glossary:
+        """Store terms by their languages in one change, all or none; header: without languages."""
+
+        async def messages() -> AsyncIterator[stores.PutGlossaryRequest]:
+            for message in glossary_requests(header, terms):
+                yield message
+
+        return cast("stores.Glossary", await self._reply("PutGlossary", messages()))
+
+    async def glossary(self, name: str) -> stores.Glossary:
+        """Return a glossary without its terms."""
+        return cast("stores.Glossary", await self._reply("GetGlossary", stores.GetGlossaryRequest(name=name)))
+
+    async def glossaries(self) -> list[stores.Glossary]:
+        """Return all glossaries without their terms, sorted by name."""
+        return list((await self._reply("ListGlossaries", stores.ListGlossariesRequest())).glossaries)
+
+    async def terms(self, name: str, source: str, target: str) -> list[pb.Term]:
+        """Return the terms of a glossary for a pair of languages, in their order."""
+        request = stores.ReadGlossaryRequest(name=name, source_language_code=source, target_language_code=target)
+        return [term async for part in self._replies("ReadGlossary", request) for term in part.terms]
+
+    async def delete_glossary(self, name: str, source: str = "", target: str = "") -> None:
+        """Remove a glossary, or its terms for a pair of languages."""
+        request = stores.DeleteGlossaryRequest(name=name, source_language_code=source, target_language_code=target)
+        await self._reply("DeleteGlossary", request)
+
+
+def glossary_requests(
+    header: stores.PutGlossaryHeader, terms: Mapping[tuple[str, str], Iterable[pb.Term]]
+) -> Iterator[stores.PutGlossaryRequest]:
+    """Yield the messages that store terms by their languages in one change; header: without languages."""
+    for number, (languages, own) in enumerate(terms.items()):
+        pair = stores.GlossaryPair(source_language_code=languages[0], target_language_code=languages[1])
+        if number == 0:
+            first = stores.PutGlossaryRequest(header=header)
+            first.header.source_language_code, first.header.target_language_code = languages
+            yield first
+        else:
+            yield stores.PutGlossaryRequest(pair=pair)
+        for batch in batches_of(own):
+            yield stores.PutGlossaryRequest(terms=batch)
