@@ -165,25 +165,27 @@ std::shared_ptr<const PackedWeights> pack(const int8_t* columns, int64_t inputs,
 std::shared_ptr<const OutputRows> rows_of_outputs(const int8_t* columns, int64_t inputs, int64_t outputs) {
   check_sizes(inputs, outputs);
   const int64_t stride = padded_inputs(inputs);
-  const auto equals = [&](const OutputRows& known) {
-    if (known.inputs != inputs || known.outputs != outputs) return false;
-    for (int64_t input = 0; input < inputs; ++input)
-      for (int64_t output = 0; output < outputs; ++output)
-        if (known.rows[output * stride + input] != columns[input * outputs + output]) return false;
+  // In squares of one line of the cache a side: a line of either matrix is else read or written many times. Stops at
+  // the first place for which visit() is false, and returns whether there is none.
+  const auto all = [&](const auto& visit) {
+    constexpr int64_t kSide = 64;
+    for (int64_t begin = 0; begin < outputs; begin += kSide)
+      for (int64_t first = 0; first < inputs; first += kSide)
+        for (int64_t output = begin; output < std::min(begin + kSide, outputs); ++output)
+          for (int64_t input = first; input < std::min(first + kSide, inputs); ++input)
+            if (!visit(output * stride + input, columns[input * outputs + output])) return false;
     return true;
+  };
+  const auto equals = [&](const OutputRows& known) {
+    return known.inputs == inputs && known.outputs == outputs &&
+           all([&](int64_t place, int8_t weight) { return known.rows[place] == weight; });
   };
   return shared<OutputRows>(hash_of(columns, inputs * outputs), equals, [&] {
     auto made = std::make_shared<OutputRows>();
     made->inputs = inputs, made->outputs = outputs;
     made->sums = sums_of(columns, inputs, outputs);
     made->rows.assign(outputs * stride, 0);
-    // In squares of one line of the cache a side: a line of either matrix is else read or written many times.
-    constexpr int64_t kSide = 64;
-    for (int64_t begin = 0; begin < outputs; begin += kSide)
-      for (int64_t first = 0; first < inputs; first += kSide)
-        for (int64_t output = begin; output < std::min(begin + kSide, outputs); ++output)
-          for (int64_t input = first; input < std::min(first + kSide, inputs); ++input)
-            made->rows[output * stride + input] = columns[input * outputs + output];
+    all([&](int64_t place, int8_t weight) { return made->rows[place] = weight, true; });
     return made;
   });
 }
