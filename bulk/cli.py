@@ -172,7 +172,7 @@ def bulk(
     The same command continues a run that was ended at any time, and writes the same bytes.
     """
     from lingon.bulk.pairs import new_pairs
-    from lingon.bulk.planning import plan, preview
+    from lingon.bulk.planning import plan
     from lingon.bulk.runs import estimate, run, watching
     from lingon.bulk.translating import Translate
     from lingon.cli.memory import add_pairs
@@ -181,15 +181,14 @@ def bulk(
     if memory.memory is not None and engine.engine is not EngineChoice.LOCAL:
         raise SettingsError(f"--memory is on this machine: use --engine local, got {engine.engine.value}")
     chosen = _engine(engine, backend)
-    shape = rows.settings()
     with (
         Translate(backend=_absolute(backend), **columns.settings(), **texts.settings()) as translate,
         translate.with_memory(memory) as languages,
     ):
+        work = plan(source, output, translate, **rows.settings(), write=not dry_run)
         if dry_run:
-            _print_estimate(estimate(preview(source, output, translate, **shape), translate), backend.in_process)
+            _print_estimate(estimate(work, translate), backend.in_process)
             return
-        work = plan(source, output, translate, **shape)
         with watching(metrics_port, print) as watch:
             manifest = run(work, chosen, translate, watch)
         if memory.write_memory is not None:

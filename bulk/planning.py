@@ -94,6 +94,7 @@ def plan(
     limit: int | None = None,
     fail_on_errors: bool = False,
     quoted_tsv: bool = False,
+    write: bool = True,
 ) -> Plan:
     """Cut the input into shards and write the plan to the folder of the output, or continue with the plan that it has.
 
@@ -101,11 +102,15 @@ def plan(
     shard_rows: rows of a shard; limit: of the input, from its beginning
     fail_on_errors: whether a row that cannot be translated ends the run. Otherwise the column of errors has the reason
     quoted_tsv: whether quotation marks have their meaning of CSV in TSV
+    write: False only returns the plan, whatever the folder has
 
     Raise SettingsError if the folder has the plan of another run, naming the first difference, and LingonError if it
     has something else instead of a plan.
     """
-    wanted = _wanted(source, output, translate, shard_rows, limit, fail_on_errors, quoted_tsv)
+    rows = {"shard_rows": shard_rows, "limit": limit, "fail_on_errors": fail_on_errors, "quoted_tsv": quoted_tsv}
+    wanted = _wanted(source, output, translate, rows)
+    if not write:
+        return replace(wanted, shards=tuple(_cut(wanted)))
     folder = open_folder(output)
     begun = stored_plan(folder)
     if begun is not None:
@@ -123,43 +128,16 @@ def plan(
     return wanted
 
 
-def preview(
-    source: str,
-    output: str,
-    translate: Translate,
-    *,
-    shard_rows: int,
-    limit: int | None,
-    fail_on_errors: bool,
-    quoted_tsv: bool,
-) -> Plan:
-    """Return the plan that `plan` would write. Nothing is written."""
-    wanted = _wanted(source, output, translate, shard_rows, limit, fail_on_errors, quoted_tsv)
-    return replace(wanted, shards=tuple(_cut(wanted)))
+def _wanted(source: str, output: str, translate: Translate, rows: Mapping[str, Any]) -> Plan:
+    """Return the plan without its shards. Raise SettingsError for an input that it does not fit.
 
-
-def _wanted(
-    source: str,
-    output: str,
-    translate: Translate,
-    shard_rows: int,
-    limit: int | None,
-    fail_on_errors: bool,
-    quoted_tsv: bool,
-) -> Plan:
-    """Return the plan without its shards. Raise SettingsError for an input that it does not fit."""
-    if shard_rows < 1:
-        raise SettingsError(f"shard_rows must be at least 1, got {shard_rows}")
+    rows: the part of the task that says how the rows are cut, read and translated
+    """
+    if rows["shard_rows"] < 1:
+        raise SettingsError(f"shard_rows must be at least 1, got {rows['shard_rows']}")
     folder, columns = open_folder(output), translate.columns
     files = _outside(folder, input_files(source))
-    task = {
-        "columns": asdict(columns),
-        "options": _written_options(translate.identity),
-        "shard_rows": shard_rows,
-        "limit": limit,
-        "fail_on_errors": fail_on_errors,
-        "quoted_tsv": quoted_tsv,
-    }
+    task = {"columns": asdict(columns), "options": _written_options(translate.identity), **rows}
     wanted = Plan(folder.url, json.loads(json.dumps(task)), "", files, ())
     for number, file in enumerate(files):
         with opened(file.url) as content:
