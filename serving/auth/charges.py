@@ -89,7 +89,7 @@ def charge(request: Any) -> Charge | None:
     """Charge a request to the quota of the caller's key before it is served. Returns None if nothing is charged.
 
     Refunds are limited, see RefundLimit. ListModels is free, because clients call it automatically. A call that stores
-    data is charged by the service, see `lingon.serving.rpc.uploads`.
+    data is charged by the service, see `lingon.serving.rpc.stores`.
     """
     charged_to = account.get()
     return None if charged_to is None or not isinstance(request, _CHARGED) else Charge(charged_to, request)
