@@ -15,10 +15,15 @@ import onnx
 import sentencepiece
 import torch
 from onnx import GraphProto, ModelProto, helper
+from safetensors.torch import load_file, save_file
 from sentencepiece import sentencepiece_model_pb2 as spm
 from torch import Tensor
 
 from lingon.importers.files.tensors import DECODERS, ENCODER, SAFETENSORS
+from lingon.importers.pipeline import Imported
+from lingon.importers.toolkits.comparison import new_ids
+from lingon.text import BOS
+from lingon.training.search import SearchSettings, translate
 from tests.support.repository import ROOT
 from tests.support.tokenizers import END, learn_merges, pieces_of
 
@@ -27,6 +32,53 @@ DATA = ROOT / "tests" / "data"
 
 def silent(line: str) -> None:
     """A log that nobody reads."""
+
+
+def edit_json(path: Path, **values: Any) -> None:
+    path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **values}), encoding="utf-8")
+
+
+def config(**values: Any) -> Callable[[Path], None]:
+    """A change of the configuration in a folder."""
+    return lambda folder: edit_json(folder / "config.json", **values)
+
+
+def tensors(change: Callable[[dict[str, Tensor]], object]) -> Callable[[Path], None]:
+    """A change of the tensors in a folder."""
+
+    def apply(folder: Path) -> None:
+        found = load_file(folder / SAFETENSORS)
+        change(found)
+        save_file(found, folder / SAFETENSORS)
+
+    return apply
+
+
+def check_varied(imported: Imported, texts: Sequence[str]) -> None:
+    """Otherwise equal tokens would say nothing: a random model may say one word for ever."""
+    model, tokenizer = imported.checkpoint.model, imported.checkpoint.tokenizer
+    found = translate(model, [tokenizer.encode_source(text) for text in texts], SearchSettings())
+    assert len({best.tokens for best, *_ in found}) >= 10
+    assert sum(best.finished for best, *_ in found) >= 10
+
+
+def check_logits(imported: Imported, folder: Path, texts: Sequence[str], tolerance: float) -> None:
+    """The model has the logits that Transformers has for the files in a folder, within a tolerance."""
+    from transformers import AutoModelForSeq2SeqLM
+
+    theirs = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
+    source, target = imported.source.source.rows, imported.source.target.rows
+    generated = sorted(new_ids(imported.source.target).values())
+    for text in texts:
+        ids = imported.checkpoint.tokenizer.encode_source(text)
+        given = [BOS, *generated[:40]]
+        mine = imported.checkpoint.model(torch.tensor([ids]), torch.tensor([len(ids)]), torch.tensor([given]))
+        foreign = theirs(
+            input_ids=torch.tensor([[source[each] for each in ids]]),
+            decoder_input_ids=torch.tensor([[target[each] for each in given]]),
+        ).logits
+        expected = foreign[..., [target[each] for each in generated]]
+        torch.testing.assert_close(mine[..., generated], expected, rtol=1e-4, atol=tolerance)
 
 
 def lines(language: str) -> list[str]:

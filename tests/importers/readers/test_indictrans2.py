@@ -11,19 +11,17 @@ from typing import Any
 import pytest
 import sentencepiece
 import torch
-from safetensors.torch import load_file, save_file
 
 from lingon.errors import SettingsError, SourceModelError
 from lingon.export.settings import ExportSettings, ExportTexts
 from lingon.importers import pipeline
-from lingon.importers.files.tensors import SAFETENSORS
 from lingon.importers.pipeline import Imported, ImportSettings
 from lingon.importers.toolkits.comparison import new_ids
 from lingon.serving.in_process import LocalTranslator
 from lingon.text import BOS, normalise
 from lingon.training.corpus import Pair
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.foreign_models import silent
+from tests.support.foreign_models import silent, tensors
 from tests.support.indic_models import DIRECTIONS, in_devanagari, save_indictrans2, texts
 
 SAME_LOGITS = 1e-4
@@ -212,11 +210,7 @@ def without_codes(folder: Path) -> None:
     path.write_text(json.dumps(renamed), encoding="utf-8")
 
 
-def another_tensor(folder: Path) -> None:
-    tensors = load_file(folder / SAFETENSORS)
-    save_file({**tensors, "model.encoder.extra": torch.zeros(1)}, folder / SAFETENSORS)
-
-
+another_tensor = tensors(lambda found: found.update({"model.encoder.extra": torch.zeros(1)}))
 BROKEN = {
     "widths": (fields(decoder_embed_dim=64), "decoder_embed_dim must be that of the encoder"),
     "norms": (fields(decoder_normalize_before=False), "decoder_normalize_before must be that of the encoder"),

@@ -18,12 +18,19 @@ from lingon.importers import pipeline
 from lingon.importers.files.tensors import PICKLED, SAFETENSORS
 from lingon.importers.pipeline import Imported, ImportSettings
 from lingon.importers.toolkits import transformers as toolkit
-from lingon.importers.toolkits.comparison import new_ids
 from lingon.text import normalise
 from lingon.training.checkpoint import load_checkpoint, save_checkpoint
 from lingon.training.models.layers import sinusoids
-from lingon.training.search import SearchSettings, translate
-from tests.support.foreign_models import lines, save_opus_mt, silent
+from tests.support.foreign_models import (
+    check_logits,
+    check_varied,
+    config,
+    edit_json,
+    lines,
+    save_opus_mt,
+    silent,
+    tensors,
+)
 
 TEXTS = [normalise(text) for text in lines("en")[:40]]
 SEEDS = {"joint": {"seed": 6, "ends": 2.4}, "separate": {"seed": 7, "ends": 3.2, "separate": True}}
@@ -53,11 +60,7 @@ def changed(one: Path, tmp_path: Path) -> Path:
 
 
 def test_the_zoo_has_outputs_that_differ_and_end(imported: Imported) -> None:
-    """Otherwise equal tokens would say nothing: a random model may say one word for ever."""
-    model, tokenizer = imported.checkpoint.model, imported.checkpoint.tokenizer
-    found = translate(model, [tokenizer.encode_source(text) for text in TEXTS], SearchSettings())
-    assert len({best.tokens for best, *_ in found}) >= 10
-    assert sum(best.finished for best, *_ in found) >= 10
+    check_varied(imported, TEXTS)
 
 
 def test_ids_and_tokens_are_those_of_transformers(folder: Path, imported: Imported) -> None:
@@ -72,22 +75,7 @@ def test_ids_and_tokens_are_those_of_transformers(folder: Path, imported: Import
 
 
 def test_logits_are_those_of_transformers(folder: Path, imported: Imported) -> None:
-    from transformers import MarianMTModel
-
-    theirs = MarianMTModel.from_pretrained(folder).eval()
-    source, target = imported.source.source.rows, imported.source.target.rows
-    generated = sorted(new_ids(imported.source.target).values())
-    for text in TEXTS[:10]:
-        ids = imported.checkpoint.tokenizer.encode_source(text)
-        given = [1, *generated[: len(ids)]]
-        mine = imported.checkpoint.model(torch.tensor([ids]), torch.tensor([len(ids)]), torch.tensor([given]))
-        foreign = theirs(
-            input_ids=torch.tensor([[source[each] for each in ids]]),
-            decoder_input_ids=torch.tensor([[target[each] for each in given]]),
-        ).logits
-        torch.testing.assert_close(
-            mine[..., generated], foreign[..., [target[each] for each in generated]], rtol=1e-4, atol=1e-5
-        )
+    check_logits(imported, folder, TEXTS[:10], 1e-5)
 
 
 def test_every_text_is_cut_as_transformers_cuts_it(folder: Path, imported: Imported) -> None:
@@ -129,23 +117,6 @@ def test_a_tie_that_lies_is_named_and_the_embedding_is_used(one: Path, changed: 
     assert "note: lm_head.weight differs from the table that it is tied to, and is not used" in log
     expected = pipeline.read_source(one, ImportSettings(), silent).checkpoint.model
     assert torch.equal(found.checkpoint.model.output.weight, expected.output.weight)
-
-
-def edit_json(path: Path, **values: Any) -> None:
-    path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **values}), encoding="utf-8")
-
-
-def config(**values: Any) -> Callable[[Path], None]:
-    return lambda folder: edit_json(folder / "config.json", **values)
-
-
-def tensors(change: Callable[[dict[str, torch.Tensor]], object]) -> Callable[[Path], None]:
-    def apply(folder: Path) -> None:
-        found = load_file(folder / SAFETENSORS)
-        change(found)
-        save_file(found, folder / SAFETENSORS)
-
-    return apply
 
 
 def written(name: str, content: bytes) -> Callable[[Path], None]:

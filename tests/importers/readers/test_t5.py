@@ -2,11 +2,9 @@
 
 from __future__ import annotations
 
-import json
 import shutil
 from collections.abc import Callable
 from pathlib import Path
-from typing import Any
 
 import pytest
 import torch
@@ -20,13 +18,21 @@ from lingon.importers import pipeline
 from lingon.importers.files.tensors import SAFETENSORS
 from lingon.importers.pipeline import Imported, ImportSettings
 from lingon.importers.toolkits import transformers as toolkit
-from lingon.importers.toolkits.comparison import new_ids
 from lingon.serving.in_process import LocalTranslator
 from lingon.text import normalise
 from lingon.training.corpus import Pair
-from lingon.training.search import SearchSettings, translate
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.foreign_models import DATA, KINDS, lines, save_t5, silent
+from tests.support.foreign_models import (
+    DATA,
+    KINDS,
+    check_logits,
+    check_varied,
+    config,
+    lines,
+    save_t5,
+    silent,
+    tensors,
+)
 
 TEXTS = [normalise(text) for text in lines("en")[:24]]
 PAIR = ImportSettings(languages=(["en"], ["de"]))
@@ -57,11 +63,7 @@ def changed(many: Path, tmp_path: Path) -> Path:
 
 
 def test_the_zoo_has_outputs_that_differ_and_end(imported: Imported) -> None:
-    """Otherwise equal tokens would say nothing: a random model may say one word for ever."""
-    model, tokenizer = imported.checkpoint.model, imported.checkpoint.tokenizer
-    found = translate(model, [tokenizer.encode_source(text) for text in TEXTS], SearchSettings())
-    assert len({best.tokens for best, *_ in found}) >= 10
-    assert sum(best.finished for best, *_ in found) >= 10
+    check_varied(imported, TEXTS)
 
 
 def test_ids_and_tokens_are_those_of_transformers(folder: Path, imported: Imported) -> None:
@@ -71,22 +73,7 @@ def test_ids_and_tokens_are_those_of_transformers(folder: Path, imported: Import
 
 
 def test_logits_are_those_of_transformers(folder: Path, imported: Imported) -> None:
-    from transformers import AutoModelForSeq2SeqLM
-
-    theirs = AutoModelForSeq2SeqLM.from_pretrained(folder).eval()
-    rows = imported.source.source.rows
-    generated = sorted(new_ids(imported.source.target).values())
-    for text in TEXTS[:10]:
-        ids = imported.checkpoint.tokenizer.encode_source(text)
-        given = [1, *generated[:40]]
-        mine = imported.checkpoint.model(torch.tensor([ids]), torch.tensor([len(ids)]), torch.tensor([given]))
-        foreign = theirs(
-            input_ids=torch.tensor([[rows[each] for each in ids]]),
-            decoder_input_ids=torch.tensor([[rows[each] for each in given]]),
-        ).logits
-        torch.testing.assert_close(
-            mine[..., generated], foreign[..., [rows[each] for each in generated]], rtol=1e-4, atol=1e-4
-        )
+    check_logits(imported, folder, TEXTS[:10], 1e-4)
 
 
 def test_rows_without_a_piece_and_sentinels_are_never_generated(imported: Imported) -> None:
@@ -121,23 +108,6 @@ def test_a_copy_of_the_table_that_differs_is_named(changed: Path) -> None:
     notes = pipeline.read_source(changed, PAIR, silent).source.notes
     assert "encoder.embed_tokens.weight differs from the table that it is tied to, and is not used" in notes
     assert any("overflow in float16" in note for note in notes)
-
-
-def config(**values: Any) -> Change:
-    def apply(folder: Path) -> None:
-        path = folder / "config.json"
-        path.write_text(json.dumps({**json.loads(path.read_text(encoding="utf-8")), **values}), encoding="utf-8")
-
-    return apply
-
-
-def tensors(change: Callable[[dict[str, torch.Tensor]], object]) -> Change:
-    def apply(folder: Path) -> None:
-        found = load_file(folder / SAFETENSORS)
-        change(found)
-        save_file(found, folder / SAFETENSORS)
-
-    return apply
 
 
 QUERY = "decoder.block.1.layer.1.EncDecAttention.q.weight"

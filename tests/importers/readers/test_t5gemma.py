@@ -10,12 +10,10 @@ from typing import Any
 
 import pytest
 import torch
-from safetensors.torch import load_file, save_file
 
 from lingon.errors import SettingsError, SourceModelError
 from lingon.export.settings import ExportSettings, ExportTexts
 from lingon.importers import pipeline
-from lingon.importers.files.tensors import SAFETENSORS
 from lingon.importers.pipeline import Imported, ImportSettings
 from lingon.importers.toolkits import transformers as toolkit
 from lingon.importers.toolkits.comparison import new_ids
@@ -24,7 +22,7 @@ from lingon.text import BOS, EOS, normalise
 from lingon.training.corpus import Pair
 from lingon.training.search import SearchSettings, translate
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.foreign_models import lines, silent
+from tests.support.foreign_models import lines, silent, tensors
 from tests.support.gemma_models import SIDE, save_t5gemma
 
 TEXTS = [normalise(text) for text in lines("en")[:10]]
@@ -144,11 +142,7 @@ def without_encoder(folder: Path) -> None:
     path.write_text(json.dumps(json.loads(path.read_text(encoding="utf-8")) | {"encoder": 3}), encoding="utf-8")
 
 
-def another_tensor(folder: Path) -> None:
-    tensors = load_file(folder / SAFETENSORS)
-    save_file({**tensors, "model.encoder.extra": torch.zeros(1)}, folder / SAFETENSORS)
-
-
+another_tensor = tensors(lambda found: found.update({"model.encoder.extra": torch.zeros(1)}))
 SLIDING, FULL = "sliding_attention", "full_attention"
 BROKEN = {
     "widths": (fields("decoder", hidden_size=64), r"decoder\.hidden_size must be that of the encoder \(32\)"),
