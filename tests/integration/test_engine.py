@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import queue
-import random
 import time
 from typing import Any
 
@@ -16,7 +15,13 @@ from lingon.serving.runtime.runner import Scored
 from lingon.text import EOS
 from lingon.training.search import SearchSettings, translate
 from tests.support.echo_engine import EchoRunner
-from tests.support.engine_harness import Recorder, options_for, random_options, running_engine
+from tests.support.engine_harness import (
+    Recorder,
+    check_arrivals,
+    check_prefixes,
+    options_for,
+    running_engine,
+)
 from tests.support.random_models import limits_of, random_model, random_runner, random_sources
 
 
@@ -65,37 +70,12 @@ def test_log_probs_sum_to_the_score() -> None:
 
 @pytest.mark.parametrize(("seed", "workers"), [(0, 1), (1, 1), (2, 2), (3, 3)])
 def test_batches_and_arrival_times_change_no_token_and_no_bit_of_a_score(seed: int, workers: int) -> None:
-    runner, sources = random_runner(), random_sources(40, longest=40)
-    draw = random.Random(seed)
-    mixed = [random_options(draw, runner, source) for source in sources]
-    with running_engine(runner, max_rows=8) as harness:
-        alone = [harness.translate([source], [options])[0] for source, options in zip(sources, mixed, strict=True)]
-    with running_engine(runner, workers=workers, max_rows=33) as harness:
-        order = draw.sample(range(len(sources)), len(sources))
-        for index in order:
-            harness.engine.submit([harness.job(sources[index], index, options=mixed[index])])
-            if draw.random() < 0.3:
-                time.sleep(draw.random() * 0.01)
-        together = harness.collect(len(sources))
-    assert [together[index] for index in range(len(sources))] == alone
+    runner = random_runner()
+    check_arrivals(runner, runner, random_sources(40, longest=40), seed, workers)
 
 
 def test_a_translation_starts_with_its_prefix_and_continues_from_it() -> None:
-    runner, sources = random_runner(), random_sources(12)
-    with running_engine(runner) as harness:
-        free = harness.translate(sources, [options_for(runner, source) for source in sources])
-        jobs = [
-            harness.job(source, index, options=options_for(runner, source), prefix=best.tokens[:3])
-            for index, (source, (best,)) in enumerate(zip(sources, free, strict=True))
-        ]
-        harness.engine.submit(jobs)
-        forced = harness.collect(len(jobs))
-    for index, (best,) in enumerate(free):
-        (again,) = forced[index]
-        assert again.tokens[: len(best.tokens)] == best.tokens
-        kept = min(3, len(best.tokens))
-        assert again.log_probs[:kept] == (0.0,) * kept
-        assert again.log_probs[kept : len(best.log_probs)] == best.log_probs[kept:]
+    check_prefixes(random_runner(), random_sources(12))
 
 
 def test_every_hypothesis_of_a_beam_starts_with_the_prefix() -> None:

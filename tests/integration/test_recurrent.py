@@ -2,9 +2,6 @@
 
 from __future__ import annotations
 
-import random
-import time
-
 import numpy as np
 import pytest
 
@@ -16,7 +13,7 @@ from lingon.serving.runtime.runner import BatchShape
 from lingon.serving.runtime.shortlist import Shortlist
 from lingon.text import BOS, EOS, UNK
 from lingon.training.search import SearchSettings, translate
-from tests.support.engine_harness import options_for, random_options, running_engine
+from tests.support.engine_harness import check_arrivals, check_prefixes, options_for, running_engine
 from tests.support.random_models import (
     KINDS,
     STEPS,
@@ -65,19 +62,9 @@ def test_the_engine_finds_the_translations_of_the_reference_search(name: str, be
     ],
 )
 def test_batches_arrival_times_and_poisoned_slots_change_no_bit(name: str, precision: str, workers: int) -> None:
-    runner, sources = recurrent_runner(name, precision), random_sources(40, longest=11)
-    draw = random.Random(workers)
-    mixed = [random_options(draw, runner, source) for source in sources]
-    with running_engine(runner, max_rows=8) as harness:
-        alone = [harness.translate([source], [options])[0] for source, options in zip(sources, mixed, strict=True)]
+    runner = recurrent_runner(name, precision)
     poisoned = FaultyRunner(runner, Failpoints.parse("slot=poison"))
-    with running_engine(poisoned, workers=workers, max_rows=33) as harness:
-        for index in draw.sample(range(len(sources)), len(sources)):
-            harness.engine.submit([harness.job(sources[index], index, options=mixed[index])])
-            if draw.random() < 0.3:
-                time.sleep(draw.random() * 0.01)
-        together = harness.collect(len(sources))
-    assert [together[index] for index in range(len(sources))] == alone
+    check_arrivals(runner, poisoned, random_sources(40, longest=11), workers, workers)
 
 
 @kinds
@@ -94,20 +81,7 @@ def test_a_row_of_nan_fails_its_own_sentence_alone(name: str) -> None:
 
 @kinds
 def test_a_translation_starts_with_its_prefix_and_continues_from_it(name: str) -> None:
-    runner, sources = recurrent_runner(name), random_sources(12, longest=11)
-    with running_engine(runner) as harness:
-        free = harness.translate(sources, [options_for(runner, source) for source in sources])
-        jobs = [
-            harness.job(source, index, options=options_for(runner, source), prefix=best.tokens[:3])
-            for index, (source, (best,)) in enumerate(zip(sources, free, strict=True))
-        ]
-        harness.engine.submit(jobs)
-        forced = harness.collect(len(jobs))
-    for index, (best,) in enumerate(free):
-        (again,) = forced[index]
-        kept = min(3, len(best.tokens))
-        assert again.tokens[: len(best.tokens)] == best.tokens
-        assert again.log_probs[kept : len(best.log_probs)] == best.log_probs[kept:]
+    check_prefixes(recurrent_runner(name), random_sources(12, longest=11))
 
 
 @kinds

@@ -113,6 +113,42 @@ def random_options(draw: random.Random, runner: Runner, source: Sequence[int]) -
 calls = itertools.count()
 
 
+def check_arrivals(runner: Runner, arriving: Runner, sources: Sequence[Any], seed: int, workers: int) -> None:
+    """Sentences have the same tokens and the same bits alone, and in batches which they join at any time.
+
+    arriving: the runner of these batches
+    """
+    draw = random.Random(seed)
+    mixed = [random_options(draw, runner, source) for source in sources]
+    with running_engine(runner, max_rows=8) as harness:
+        alone = [harness.translate([source], [options])[0] for source, options in zip(sources, mixed, strict=True)]
+    with running_engine(arriving, workers=workers, max_rows=33) as harness:
+        for index in draw.sample(range(len(sources)), len(sources)):
+            harness.engine.submit([harness.job(sources[index], index, options=mixed[index])])
+            if draw.random() < 0.3:
+                time.sleep(draw.random() * 0.01)
+        together = harness.collect(len(sources))
+    assert [together[index] for index in range(len(sources))] == alone
+
+
+def check_prefixes(runner: Runner, sources: Sequence[Any]) -> None:
+    """A translation starts with its prefix, whose tokens cost nothing, and continues as the free one."""
+    with running_engine(runner) as harness:
+        free = harness.translate(sources, [options_for(runner, source) for source in sources])
+        jobs = [
+            harness.job(source, index, options=options_for(runner, source), prefix=best.tokens[:3])
+            for index, (source, (best,)) in enumerate(zip(sources, free, strict=True))
+        ]
+        harness.engine.submit(jobs)
+        forced = harness.collect(len(jobs))
+    for index, (best,) in enumerate(free):
+        (again,) = forced[index]
+        assert again.tokens[: len(best.tokens)] == best.tokens
+        kept = min(3, len(best.tokens))
+        assert again.log_probs[:kept] == (0.0,) * kept
+        assert again.log_probs[kept : len(best.log_probs)] == best.log_probs[kept:]
+
+
 @dataclass
 class ManualClock:
     """A clock that only the test advances."""
