@@ -9,7 +9,7 @@ import asyncio
 import json
 import re
 from collections import Counter
-from collections.abc import Callable, Coroutine, Iterable
+from collections.abc import Callable, Coroutine, Iterable, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 from urllib.parse import unquote_to_bytes
@@ -369,6 +369,12 @@ class Fields:
 
     def __contains__(self, name: str) -> bool:
         return any(value is not None for value in self._values.get(name, ()))
+
+    def check_names(self, names: Sequence[str]) -> None:
+        """Raise Problem for a field of another name, which would have no effect."""
+        for name in self._values:
+            if name not in names:
+                raise Problem(400, f"there is no field {name[:40]!r}; the fields are {', '.join(names)}", field=name)
 
     def text(self, name: str, default: str = "") -> str:
         """Return a field as text, or the default if it is missing or null."""

@@ -215,6 +215,10 @@ def _number(value: Any) -> float:
 
 DETECTED = "x-lingon-detected-language"
 NOTES = "x-lingon-notes"  # header with the notes about a translated file, separated by semicolons
+DOCUMENT_FIELDS = (
+    *("file", "targetLanguageCode", "target_language_code", "sourceLanguageCode", "source_language_code"),
+    *("beamSize", "column"),
+)
 MOST_BEAMS = 1000  # highest beam size that a field accepts; the bound of the model is lower
 EVENT_STREAM, LINES = "text/event-stream", "application/x-ndjson"
 DETAIL = "type.googleapis.com/google.rpc"  # start of the type URLs of details of errors
@@ -263,6 +267,7 @@ class LingonApi:
         if fields.file is None:
             raise Problem(400, "the form must have a file in the field 'file'", field="file")
         given, content = fields.file
+        fields.check_names(DOCUMENT_FIELDS)
         target, source = (_either(fields, name) for name in ("target_language_code", "source_language_code"))
         if not target:
             raise Problem(400, "the form must have the field 'targetLanguageCode'", field="target_language_code")

@@ -162,6 +162,7 @@ async def test_curl_gives_a_translation_its_name(tmp_path: Path):
         ("a.txt", b"Tom", {}, "the form must have the field 'targetLanguageCode'"),
         ("a.txt", b"Tom", {"targetLanguageCode": "de", "beamSize": "x"}, "beamSize must be 0 to 1000, got 'x'"),
         ("a.txt", b"Tom", {"targetLanguageCode": "de", "beamSize": "99"}, "beam_size"),
+        ("a.txt", b"Tom", {"targetLanguageCode": "de", "glossaries": "legal"}, "there is no field 'glossaries'; "),
         (
             "a.txt",
             b"Tom",
