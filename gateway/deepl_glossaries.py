@@ -9,12 +9,12 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 from typing import Any
 
-from google.rpc import code_pb2
 from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from lingon.errors import LingonError, ServerError
+from lingon.changes import change_again
+from lingon.errors import LingonError
 from lingon.gateway.body import Fields
 from lingon.gateway.endpoint import Api, Call, Endpoints
 from lingon.gateway.problem import Problem
@@ -27,7 +27,6 @@ from lingon.translation.v1 import translation_pb2 as pb
 FORMATS = "tsv", "csv"
 TSV = "text/tab-separated-values"
 MOST = 5  # glossaries of a request
-TRIES = 5  # attempts to change a glossary that others change at the same time
 _NOT_FOUND = "Glossary not found"
 
 
@@ -214,13 +213,11 @@ async def _create(call: Call, label: str, dictionaries: list[Dictionary]) -> sto
 
 async def _changed(call: Call, change: Callable[[stores.Glossary], Awaitable[stores.Glossary]]) -> stores.Glossary:
     """Change the glossary of a call. `change` gets it as it is now, again if another call has changed it meanwhile."""
-    for attempt in range(1, TRIES + 1):
-        try:
-            return await change(await _glossary(call))
-        except ServerError as error:
-            if error.code != code_pb2.ABORTED or attempt == TRIES:
-                raise
-    raise AssertionError("the last attempt returns or raises")
+
+    async def changed() -> stores.Glossary:
+        return await change(await _glossary(call))
+
+    return await change_again(changed)
 
 
 def _unchanged(glossary: stores.Glossary) -> list[Dictionary]:

@@ -21,6 +21,7 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import code_pb2
 
+from lingon.changes import change_again
 from lingon.errors import InvalidRequest, LingonError, NotStored, RequestError, ServerError
 from lingon.glossary_calls import GlossaryCalls
 from lingon.google.codes import tag_of_google
@@ -101,7 +102,10 @@ def type_url(message: Message) -> str:
 
 
 class GoogleGlossaries:
-    """The methods for glossaries and their entries. All raise InvalidRequest, and what GlossaryCalls raises."""
+    """The methods for glossaries and their entries. All raise InvalidRequest, and what GlossaryCalls raises.
+
+    A change is made again if another one came between, because Google's requests name no version.
+    """
 
     def __init__(self, kept: GlossaryCalls) -> None:
         self._kept = kept
@@ -133,6 +137,9 @@ class GoogleGlossaries:
 
     async def update(self, request: google.UpdateGlossaryRequest) -> Operation:
         """Rename a glossary, or replace its terms, as the mask says; without a mask, what the request has."""
+        return await change_again(partial(self._update, request))
+
+    async def _update(self, request: google.UpdateGlossaryRequest) -> Operation:
         wanted, paths = request.glossary, set(request.update_mask.paths)
         if unknown := paths - {"display_name", "input_config"}:
             message = f"update_mask may have display_name and input_config, got {min(unknown)[:SHOWN]!r}"
@@ -214,6 +221,9 @@ class GoogleGlossaries:
 
     async def create_entry(self, request: google.CreateGlossaryEntryRequest) -> google.GlossaryEntry:
         """Add a term to a glossary; it replaces one with the same source. A set is joined to one with a common term."""
+        return await change_again(partial(self._create_entry, request))
+
+    async def _create_entry(self, request: google.CreateGlossaryEntryRequest) -> google.GlossaryEntry:
         name = _glossary_name(request.parent, "parent")
         stored = await self._kept.glossary(name.name)
         if request.glossary_entry.HasField("terms_set"):
@@ -230,6 +240,9 @@ class GoogleGlossaries:
 
     async def update_entry(self, request: google.UpdateGlossaryEntryRequest) -> google.GlossaryEntry:
         """Replace a term, or a set of equivalent terms."""
+        return await change_again(partial(self._update_entry, request))
+
+    async def _update_entry(self, request: google.UpdateGlossaryEntryRequest) -> google.GlossaryEntry:
         if in_set := _set_entry_name(request.glossary_entry.name):
             stored = await self._kept.glossary(in_set[0].name)
             wanted = _set_of(request.glossary_entry, stored)
@@ -247,6 +260,9 @@ class GoogleGlossaries:
 
     async def delete_entry(self, request: google.DeleteGlossaryEntryRequest) -> None:
         """Remove a term, or a set of equivalent terms."""
+        await change_again(partial(self._delete_entry, request))
+
+    async def _delete_entry(self, request: google.DeleteGlossaryEntryRequest) -> None:
         if in_set := _set_entry_name(request.name):
             await self._rewrite_set(await self._kept.glossary(in_set[0].name), in_set, [])
             return

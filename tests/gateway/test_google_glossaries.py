@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import asyncio
 import base64
 import json
 from collections.abc import AsyncIterator
@@ -120,6 +121,25 @@ async def test_entries_are_added_changed_and_removed_one_by_one(http: Gateway):
     assert await entries_of(http, "g") == {"sea": "Ozean"}
     for method in ("GET", "DELETE"):
         assert (await send(http, method, added["name"])).status == 404
+
+
+async def test_changes_at_the_same_time_are_all_made(http: Gateway):
+    await made(http, "g")
+    entries = f"{PLACE}/glossaries/g/glossaryEntries"
+    pairs = [{"sourceTerm": {"text": f"word{at}"}, "targetTerm": {"text": f"Wort{at}"}} for at in range(4)]
+    added = await asyncio.gather(*(send(http, "POST", entries, {"termsPair": pair}) for pair in pairs))
+    assert [each.status for each in added] == [200] * 4
+    names = [each.json["name"] for each in added]
+    changed = await asyncio.gather(
+        *(
+            send(http, "PATCH", name, {"termsPair": {**pair, "targetTerm": {"text": "W"}}})
+            for name, pair in zip(names[:2], pairs[:2], strict=True)
+        ),
+        *(send(http, "DELETE", name) for name in names[2:]),
+        send(http, "PATCH", f"{PLACE}/glossaries/g?updateMask=displayName", {"displayName": "New"}),
+    )
+    assert {each.status for each in changed} == {200}
+    assert await entries_of(http, "g") == {"sea": "Ozean", **{f"word{at}": "W" for at in range(2)}}
 
 
 async def test_an_update_renames_a_glossary_or_replaces_its_entries_as_the_mask_says(http: Gateway):
