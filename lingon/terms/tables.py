@@ -120,9 +120,10 @@ def _named_columns(name: str, row: Sequence[str], source: str, target: str) -> T
     second = next((at for at, each in enumerate(names) if each in TARGETS), None)
     if first is None or second is None:
         tags = [at for at, each in enumerate(names) if _is_language(each, source, target)]
-        first, second = (
-            _column_of(name, language, names, tags[place]) for place, language in enumerate((source, target))
-        )
+        first, second = (_column_of(name, each, names) if each else None for each in (source, target))
+        # A language that is not known is that of the first column beside the other one.
+        first = next(at for at in tags if at != second) if first is None else first
+        second = next(at for at in tags if at != first) if second is None else second
     if first == second:
         raise CorpusError(f"{name}: source and target are both in the column {row[first].strip()}")
     return TermColumns(
@@ -150,16 +151,14 @@ def _is_language(text: str, source: str, target: str) -> bool:
     return asked or has_two_letters(text)
 
 
-def _column_of(name: str, language: str, names: Sequence[str], otherwise: int) -> int:
-    """Return the column of a language; otherwise: that to take if the language is not known."""
+def _column_of(name: str, language: str, names: Sequence[str]) -> int:
+    """Return the column of a language. Raises CorpusError if there is none."""
     for is_it in (is_same_tag, is_same_language):
         for at, each in enumerate(names):
-            if language and is_it(each, language):
+            if is_it(each, language):
                 return at
-    if language:
-        listed = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
-        raise CorpusError(f"{name}: has no column {language}; its columns are {listed}")
-    return otherwise
+    listed = ", ".join(names[:_SHOWN]) + (", ..." if len(names) > _SHOWN else "")
+    raise CorpusError(f"{name}: has no column {language}; its columns are {listed}")
 
 
 def _columns_of(number: int, row: Sequence[str]) -> TermColumns:

@@ -172,6 +172,11 @@ def test_a_table_without_a_language_says_so(content: str, source: str, target: s
     assert refusal(content, "a.csv", source, target) == message
 
 
+@pytest.mark.parametrize("languages", [("", "de"), ("en", ""), ("en", "de")])
+def test_a_language_that_is_not_named_is_that_of_the_first_other_column(languages: tuple[str, str]):
+    assert read("de,en,fr\nHund,dog,chien\n", "a.csv", *languages) == [Term("dog", "Hund")]
+
+
 def test_a_table_without_entries_has_no_terms():
     assert read("") == read("source\ttarget\n") == read("\n\n", "a.csv") == []
 
