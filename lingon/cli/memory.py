@@ -23,6 +23,7 @@ from lingon.client.options import MemoryOptions, ScoreOptions, TranslateOptions
 from lingon.client.results import MemoryMatch, ScoreResult, TextResult, TextWarning, Translation
 from lingon.errors import SettingsError
 from lingon.extras import name_missing_extra
+from lingon.language_tags import is_same_language
 from lingon.memories.files import XML_SUFFIXES, read_segments, suffix_of, write_segments
 from lingon.memories.keys import EXACT, IN_CONTEXT, NO_CONTEXT, context_key
 from lingon.memories.segment import MOST_SEGMENTS, MOST_TEXT, WHOLLY, Segment
@@ -108,22 +109,29 @@ def add_pairs(path: Path, pairs: Iterable[Segment], languages: tuple[str, str]) 
 def languages_of(translator: ListTranslator, options: MemoryFiles, request: TranslateOptions) -> tuple[str, str]:
     """Return the source and the target language, which a file with languages needs. A table has none.
 
-    request: tells the languages, else the only model of the translator does
+    request: tells the languages, else the models that translate what it tells, if all are of one pair
     """
     source, target = request.get("source") or "", request.get("target") or ""
-    source = "" if source == AUTO else source
     wanted = request.get("model") or ""
-    if not (source and target):
+    if source == AUTO or not (source and target):
         models = [each for each in translator.list_models() if wanted in ("", each.name, f"{each.name}/{each.version}")]
-        pairs = {(each.source_language, each.target_language) for each in models if not each.source_languages}
-        if len(pairs) == 1 == len({each.name for each in models}):
+        pairs = {(each.source_language, each.target_language) for each in models}
+        if source == AUTO:  # a text may be in the source language of any model
+            source = ""
+        else:
+            pairs = {(one, other) for one, other in pairs if _fits(one, source) and _fits(other, target)}
+        if len(pairs) == 1 and not any(each.source_languages for each in models):
             ((first, second),) = pairs
             source, target = source or first, target or second
     files = [path for path in (options.memory, options.write_memory) if path is not None]
     named = next((path for path in files if suffix_of(path.name) in XML_SUFFIXES), None)
     if named is not None and not (source and target):
-        raise SettingsError(f"{named.name} has texts of several languages: give --source and --target")
+        raise SettingsError(f"the texts of {named.name} have a language: give --source and --target")
     return source, target
+
+
+def _fits(language: str, asked: str) -> bool:
+    return not asked or is_same_language(language, asked)
 
 
 class NewPairs:

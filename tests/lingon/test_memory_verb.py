@@ -4,11 +4,16 @@ from __future__ import annotations
 
 from pathlib import Path
 from tempfile import TemporaryFile
+from types import SimpleNamespace
+from typing import cast
 
 import pytest
 
-from lingon.cli.memory import MemoryTranslator, NewPairs
-from lingon.client.results import TextResult, Translation
+from lingon.cli.memory import MemoryTranslator, NewPairs, languages_of
+from lingon.cli.options import MemoryFiles
+from lingon.client.options import TranslateOptions
+from lingon.client.results import ModelInfo, TextResult, Translation
+from lingon.errors import SettingsError
 from lingon.memories.files import read_segments
 from lingon.memories.segment import MOST_SEGMENTS, Segment
 from tests.support.scripted_server import Command, FakeService
@@ -115,6 +120,49 @@ def test_texts_of_a_document_are_looked_up_and_written_without_markup(
     assert (tmp_path / "b.md").read_text() == "Katzen & Hunde.\n\nTWO CATS.\n"
     assert sent(service) == ["Two cats."]
     assert pairs(tmp_path / "new.csv") == [("Two cats.", "TWO CATS.")]
+
+
+def served(*pairs: str) -> MemoryTranslator:
+    """A translator of models with these names, each of one pair of languages."""
+    models = [
+        ModelInfo(
+            **{"name": each, "version": "1", "precision": "fp32", "provider": "CPU"},
+            **dict(zip(("source_language", "target_language"), each.split("-"), strict=True)),
+            **{"max_source_tokens": 9, "output_factor": 2.0, "output_extra": 9, "max_beam_size": 8, "beam_size": 4},
+            **{"num_hypotheses": 1, "length_penalty": 1.0, "has_shortlist": False, "shortlist": False},
+        )
+        for each in pairs
+    ]
+    return cast(MemoryTranslator, SimpleNamespace(list_models=lambda: models))
+
+
+@pytest.mark.parametrize(
+    ("pairs", "request_", "languages"),
+    [
+        (["en-de", "en-fr"], {"target": "de"}, ("en", "de")),
+        (["en-de", "en-fr"], {"target": "de-AT"}, ("en", "de-AT")),
+        (["en-de", "fr-de"], {"source": "fr"}, ("fr", "de")),
+        (["en-de", "en-fr"], {"model": "en-fr"}, ("en", "fr")),
+        (["en-de"], {"source": "auto"}, ("en", "de")),
+    ],
+)
+def test_the_languages_of_a_file_are_those_of_the_models_that_a_request_fits(
+    pairs: list[str], request_: TranslateOptions, languages: tuple[str, str]
+):
+    assert languages_of(served(*pairs), MemoryFiles(write_memory=Path("m.tmx")), request_) == languages
+
+
+@pytest.mark.parametrize(
+    ("pairs", "request_"),
+    [
+        (["en-de", "en-fr"], {}),
+        (["en-de", "fr-de"], {"target": "de"}),
+        (["en-de", "fr-en"], {"source": "auto", "target": "de"}),
+    ],
+)
+def test_languages_that_are_not_certain_must_be_given(pairs: list[str], request_: TranslateOptions):
+    with pytest.raises(SettingsError, match=r"the texts of m\.tmx have a language: give --source and --target"):
+        languages_of(served(*pairs), MemoryFiles(write_memory=Path("m.tmx")), request_)
 
 
 CONTEXT = """source,target,before,after
