@@ -39,7 +39,7 @@ from lingon.segments.sentence import (
 from lingon.terms.annotation import AnnotationForm, Place, annotated
 from lingon.terms.matcher import Found, Matcher, in_case, stands
 from lingon.terms.term import Term
-from lingon.text import normalise
+from lingon.text import normalise, to_nfc
 from lingon.translation.v1 import translation_pb2 as pb
 
 MOST_DROP = 2.0  # nats of the words between two terms; if a term makes them less likely by more, they do not stay
@@ -128,6 +128,21 @@ class SentenceTerms:
                 taken.append(span)
         wrong = tuple(tuple(self._forbidden(text, each.term, taken)) for each in wanted)
         return TermCheck(tuple(spans), wrong, tuple(each.target != "" for each in wanted))
+
+    def with_blanks(self, translation: Restored) -> Restored:
+        """Return a translation with the white space of the targets, which a model reads as blanks. Its length stays."""
+        text = translation.text
+        for term in self.terms:
+            target = to_nfc(term.target)
+            places = [at for at, each in enumerate(target) if each.isspace() and each != " "]
+            if places and len(normalise(target)) == len(target):
+                for begin, end in _stands(text, target, term.exact, self.target_language):
+                    if end - begin >= len(target) and all(text[begin + at] == " " for at in places):
+                        letters = list(text)
+                        for at in places:
+                            letters[begin + at] = target[at]
+                        text = "".join(letters)
+        return translation if text == translation.text else replace(translation, text=text)
 
     def _standing(self, text: str, wanted: WantedTerm) -> list[Span]:
         """Return where the target or a variant of a term stands, the target first, from left to right."""
@@ -230,7 +245,7 @@ def with_terms(
         try:
             request = next(steps) if answer is None else steps.send(answer)
         except StopIteration as done:
-            return _told(done.value, made)
+            return terms.with_blanks(_told(done.value, made))
         answer = yield request
         if isinstance(request, TranslateStep) and answer:
             outputs = [each for each in answer if isinstance(each, str)]

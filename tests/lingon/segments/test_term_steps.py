@@ -318,3 +318,10 @@ def test_a_sentence_in_capitals_has_its_terms() -> None:
     found = Model().run(with_terms(translate_sentence("THE HOUSE IS BIG.", [], [], {}), terms))
     assert found.text == "DAS GEBÄUDE IST GROSS."
     assert found.terms == (TermUse(0, REPAIRED),)
+
+
+def test_the_white_space_of_a_target_stands_in_the_translation_as_it_is_written():
+    written = translated(Model(), "The house is big.", Term("house", "Haus\u00a0n\u00b0\u202f5"))
+    assert (written.text, written.terms) == ("Das Haus\u00a0n\u00b0\u202f5", (TermUse(0, REPAIRED),))
+    free = translated(Model(lambda text: "Das Haus Nr 7 steht."), "The house.", Term("house", "Haus\u00a0Nr\u30007"))
+    assert (free.text, free.terms) == ("Das Haus\u00a0Nr\u30007 steht.", (TermUse(0, FREE),))
