@@ -432,7 +432,8 @@ class Fields:
         """Return a field that is one of several values, in any case."""
         text, known = self.text(name, default).lower(), list(values)
         if text not in known:
-            raise Problem(400, f"{name} must be one of {', '.join(known)}, got {text[:40]!r}", field=name)
+            named = ", ".join(filter(None, known))  # empty is a field that is missing
+            raise Problem(400, f"{name} must be one of {named}, got {text[:40]!r}", field=name)
         return text
 
 

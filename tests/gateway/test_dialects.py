@@ -93,7 +93,11 @@ async def test_the_request_of_twp_to_deepl_needs_no_source():
     [
         ({"target_lang": "DE"}, 400, "Parameter 'text' not specified."),
         ({"text": "Tom"}, 400, "Parameter 'target_lang' not specified."),
-        ({"text": "Tom", "target_lang": "DE", "model_type": "best"}, 400, "model_type must be one of"),
+        (
+            {"text": "Tom", "target_lang": "DE", "model_type": "best"},
+            400,
+            "model_type must be one of quality_optimized, latency",
+        ),
         (
             {"text": "Tom", "target_lang": "DE", "tag_handling_version": "v9"},
             400,
