@@ -86,7 +86,7 @@ class Settings(BaseModel):
     threads: Positive | None = Field(
         None,
         description="CPU cores for each engine. Unset: the engines share all usable cores. More than there are, over "
-        "all engines, is slow and logs a warning.",
+        "all engines, is slow and logs a warning; more than 1,024 are refused.",
     )
     shortlist: bool | None = Field(
         None,

@@ -46,6 +46,8 @@ from lingon.serving.translation.options import WHOLE
 from lingon.serving.translation.translator import Translator, describe
 from lingon.translation.v1 import translation_pb2 as pb
 
+MOST_THREADS = 1024  # of all engines of a model; each takes memory, and no machine has more cores
+
 
 def default_engines() -> int:
     """Return the default number of engines of a model on the CPU: one per core, at most MAX_DEFAULT_ENGINES."""
@@ -244,6 +246,10 @@ class LoadOptions:
     cache: TranslationCache | None = None
     second: SecondTranslator | None = None
     on_phase: Callable[[str], None] = lambda phase: None
+
+    def __post_init__(self) -> None:
+        if (total := (self.engines or 1) * (self.threads or 1)) > MOST_THREADS:
+            raise SettingsError(f"engines times threads must be at most {MOST_THREADS:,}, got {total:,}")
 
 
 LoadFunction: TypeAlias = Callable[[Bundle, LoadOptions], Translator]
