@@ -107,6 +107,8 @@ class LocalFolder:
             return read_plain_file(self.path, name, most)
         except FileNotFoundError:
             raise
+        except NotADirectoryError:
+            raise LingonError(f"{self.path}: is a file, or below one; choose a folder for the output") from None
         except OSError as error:
             raise LingonError(f"{self.path / name}: {error.strerror}") from None
 

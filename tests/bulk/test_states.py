@@ -18,10 +18,10 @@ import pytest
 
 from lingon.bulk import Translate, finish, missing, plan
 from lingon.bulk.format import CellValue
-from lingon.bulk.planning import PLAN, STATE
+from lingon.bulk.planning import PLAN, STATE, stored_plan
 from lingon.bulk.runs import LocalEngine, run
 from lingon.bulk.shards import MANIFEST, RECORDS, SEAL, SUCCESS, ShardWorker
-from lingon.bulk.storage import digest
+from lingon.bulk.storage import digest, open_folder
 from lingon.bulk.translating import CellOutcome, TokenCounts
 from lingon.errors import LingonError
 from tests.support.bulk import LINES, FailingEngine, Silent, parts, write_jsonl
@@ -268,3 +268,10 @@ def test_a_worker_refuses_a_folder_with_another_plan(folders: Folders, tmp_path:
         change(tmp_path)
         with pytest.raises(LingonError, match="this worker does not find the plan there"):
             ShardWorker(work, folders.translate)
+
+
+@pytest.mark.parametrize("output", ["a.txt", "a.txt/out"])
+def test_an_output_that_is_a_file_is_named(tmp_path: Path, output: str):
+    (tmp_path / "a.txt").write_text("One house.")
+    with pytest.raises(LingonError, match=rf"/{output}: is a file, or below one; choose a folder for the output$"):
+        stored_plan(open_folder(str(tmp_path / output)))
