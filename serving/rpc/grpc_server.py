@@ -184,7 +184,8 @@ def wake_ups_read_at_once(loop: asyncio.AbstractEventLoop) -> Iterator[None]:
     add_reader = loop.add_reader
 
     def add(source: Any, callback: Callable[..., Any], *arguments: Any) -> None:
-        if getattr(callback, "__name__", "") == _HANDLER and isinstance(source, socket.socket):
+        method = callback.func if isinstance(callback, partial) else callback  # grpc.aio binds the loop to it
+        if getattr(method, "__name__", "") == _HANDLER and isinstance(source, socket.socket):
             add_reader(source, handle_all, source, callback)
         else:
             add_reader(source, callback, *arguments)

@@ -4,20 +4,22 @@ from __future__ import annotations
 
 import asyncio
 import socket
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
 import grpc
 import pytest
 
-from lingon.serving.rpc import open_calls
+from lingon.serving.rpc import grpc_server, open_calls
 from lingon.serving.rpc.admission import READ_SLOTS
 from lingon.serving.rpc.arrival import Arrivals
 from lingon.serving.rpc.grpc_server import AHEAD, MOST_BYTES, handle_all
 from lingon.translation.v1 import translation_pb2 as pb
+from lingon.translation.v1 import translation_pb2_grpc as pb_grpc
 from tests.support.credentials import bearer, write_key_file
 from tests.support.echo_engine import EchoRunner, running
-from tests.support.timing import counted_iterations, eventually
+from tests.support.timing import counted_iterations, eventually, eventually_blocking
 
 SHOP, OTHER = "lingon_shop", "lingon_other"
 
@@ -30,7 +32,7 @@ def patient(monkeypatch: pytest.MonkeyPatch) -> None:
 
 async def test_a_burst_of_more_calls_than_places_is_answered_in_full(patient: None):
     async with running() as server:
-        calls = [server.call(f"Tom {number}") for number in range(20 * READ_SLOTS)]
+        calls = [server.call(f"Tom {number}", seconds=None) for number in range(20 * READ_SLOTS)]
         replies = [await call for call in calls]
     assert [reply.results[0].hypotheses[0].text for reply in replies] == [
         f"Tom {number}" for number in range(len(calls))
@@ -89,28 +91,43 @@ async def test_calls_start_with_the_key_of_their_own_caller(patient: None, tmp_p
 
 
 async def test_calls_that_arrive_while_the_server_drains_end_with_unavailable():
-    async with running(EchoRunner(delay=0.02, endless=True)) as server:
-        in_flight = server.call("Tom")
+    async with running(EchoRunner(), drain_seconds=60) as server:
+        server.runner.gate.clear()
+        in_flight = server.call("Tom", seconds=None)
         await eventually(lambda: server.metric("lingon_running_sentences", model="en-de", version="1") == 1)
         server.server.stop()
         await asyncio.sleep(0.05)
-        late = [server.call("Tom") for _ in range(200)]
+        late = [server.call("Tom", seconds=None) for _ in range(200)]
         assert {await call.code() for call in late} == {grpc.StatusCode.UNAVAILABLE}
+        server.runner.gate.set()
         await in_flight
 
 
 async def test_calls_arrive_together_and_not_one_after_the_other(monkeypatch: pytest.MonkeyPatch):
     """grpc.aio itself takes one call of a method in two iterations of the event loop."""
-    iterations, arrived, arrive = list[int](), list[int](), Arrivals.arrive
+    iterations, arrived, arrive, sources = list[int](), list[int](), Arrivals.arrive, list[socket.socket]()
 
     def note(self: Arrivals, *call: Any) -> Any:
         arrived.append(len(iterations))
         return arrive(self, *call)
 
+    def note_source(source: socket.socket, handle_events: Callable[[], None]) -> None:
+        sources.append(source)
+        handle_all(source, handle_events)
+
     monkeypatch.setattr(Arrivals, "arrive", note)
+    monkeypatch.setattr(grpc_server, "handle_all", note_source)
     async with running() as server, counted_iterations() as found:
         iterations = found
-        await asyncio.gather(*(server.call(f"Tom {number}") for number in range(AHEAD)))
+        await server.translate("Tom")
+        arrived.clear()
+        with grpc.insecure_channel(f"127.0.0.1:{server.server.port}") as channel:  # with threads of its own
+            translate = pb_grpc.TranslationServiceStub(channel).Translate
+            calls = [translate.future(pb.TranslateRequest(texts=[f"Tom {number}"])) for number in range(AHEAD)]
+            # The loop stands still until a wake-up byte of each call is there.
+            peek = socket.MSG_PEEK | socket.MSG_DONTWAIT
+            eventually_blocking(lambda: len(sources[0].recv(MOST_BYTES, peek)) >= AHEAD, ignoring=(BlockingIOError,))
+            await asyncio.to_thread(lambda: [call.result() for call in calls])
     assert len(arrived) == AHEAD
     assert len(set(arrived)) < AHEAD / 2
 
