@@ -9,6 +9,7 @@ import random
 import re
 import socket
 from collections.abc import AsyncIterator
+from pathlib import Path
 from types import SimpleNamespace
 from typing import Any, TypeVar
 
@@ -30,7 +31,7 @@ from lingon.serving.rpc import ports
 from tests.reliability.http_storm import Storm, chunked, get, pieces, post
 from tests.support.echo_engine import EchoRunner
 from tests.support.gateway import Gateway, gateway
-from tests.support.timing import eventually
+from tests.support.timing import eventually, eventually_blocking
 
 BODY = b'{"texts": ["Tom"]}'
 LARGE = "/openapi.json"
@@ -450,6 +451,15 @@ async def test_a_storm_of_clients_leaves_nothing_behind():
     assert most[1] <= 64 << 20
 
 
+def waiting_to_be_accepted(port: int) -> int:
+    """Return the connections of a listening port that the kernel has made and its process has not accepted."""
+    for line in Path("/proc/net/tcp").read_text().splitlines()[1:]:
+        _, local, _, state, queues, *_ = line.split()
+        if (state, int(local.partition(":")[2], 16)) == ("0A", port):
+            return int(queues.partition(":")[2], 16)
+    raise LookupError(f"no socket listens at {port}")
+
+
 def test_connections_that_wait_are_taken_several_at_a_time():
     """uvloop 0.23.0 takes one in an iteration of the event loop, in which other work may take long."""
     count, registry = 64, CollectorRegistry()
@@ -458,6 +468,7 @@ def test_connections_that_wait_are_taken_several_at_a_time():
         metrics, found = GatewayMetrics(registry), 0
         async with listening(Starlette(), metrics, HttpOptions(port=0, drain_seconds=0.1)) as opened:
             clients = [socket.create_connection(("127.0.0.1", opened.port)) for _ in range(count)]
+            eventually_blocking(lambda: waiting_to_be_accepted(opened.port) == count)
             while registry.get_sample_value("lingon_http_connections") < count:
                 await asyncio.sleep(0)
                 found += 1

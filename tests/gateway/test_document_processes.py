@@ -96,8 +96,11 @@ async def test_a_process_that_crashes_is_replaced(caplog: pytest.LogCaptureFixtu
 
 async def test_a_task_that_is_cancelled_ends_its_process_and_frees_its_slot():
     async with processes(processes=1) as found:
+        await found.read(SMALL)
+        (worker,) = children()
+        os.kill(worker, signal.SIGSTOP)  # so that it is not done before its task is cancelled
         reading = asyncio.create_task(found.read(LARGE))
-        await eventually(lambda: len(children()) == 1)
+        await eventually(lambda: not found._idle)
         reading.cancel()
         with pytest.raises(asyncio.CancelledError):
             await reading

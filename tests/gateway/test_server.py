@@ -167,11 +167,7 @@ async def test_the_certificate_of_the_server_is_that_of_the_http_port_and_is_rea
         async def renewed() -> bool:
             return (await asyncio.to_thread(ask, gate, OURS))[1] == der(second)
 
-        for _ in range(100):
-            if await renewed():
-                break
-            await asyncio.sleep(0.05)
-        assert await renewed()
+        await eventually(renewed)
 
 
 def test_http_callers_have_no_client_certificates(tmp_path: Path):

@@ -388,6 +388,6 @@ async def test_no_sentence_of_a_speaker_goes_to_the_second_translator(
         return second(self, request, *args)
 
     monkeypatch.setattr(Translator, "_second", noting)
-    await talk(translator, [words(0, "fox"), END])
-    await talk(translator, [words(0, "a", "fox.", "my", "dog.", "I"), END])
+    await talk(translator, [words(0, "fox"), END], at_once=True)
+    await talk(translator, [words(0, "a", "fox.", "my", "dog.", "I"), END], at_once=True)
     assert never == [True, True]  # the sentences of the second speaker are one request

@@ -16,6 +16,7 @@ import grpc
 import pytest
 
 from lingon.translation.v1 import translation_pb2 as pb
+from tests.support.ports import free_port
 from tests.support.scripted_server import Command, FakeService, ScriptedFault, queue_full, serving
 from tests.support.timing import eventually_blocking
 
@@ -209,8 +210,8 @@ def test_a_full_queue_is_waited_for(lingon: Command, service: FakeService) -> No
 
 
 def test_a_restarting_server_is_waited_for(lingon: Command) -> None:
-    with serving(FakeService()) as address:
-        port = int(address.split(":")[1])
+    port = free_port()
+    with serving(FakeService(), port) as address:
         process = lingon.start("translate", "--server", address)
         assert process.stdin is not None
         assert process.stdout is not None
@@ -334,11 +335,11 @@ def test_ending_while_standard_input_is_open_prints_no_traceback(verb: str, line
 
 
 def test_an_interrupt_waits_for_no_request(lingon: Command, service: FakeService) -> None:
-    service.delay = 8.0
+    service.delay = 600.0
     with lingon.start("translate", "one") as process:
         eventually_blocking(lambda: service.requests)
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=5) == 130
+        assert process.wait(timeout=60) == 130
 
 
 def test_a_standard_input_that_is_closed_is_one_line(lingon: Command) -> None:

@@ -71,12 +71,12 @@ def test_each_text_of_a_document_is_drawn_with_a_seed_of_its_own(lingon: Command
 
 
 def test_an_interrupt_waits_for_no_request_of_a_document(lingon: Command, tmp_path: Path, service: FakeService):
-    source, output, service.delay = tmp_path / "a.md", tmp_path / "b.md", 8.0
+    source, output, service.delay = tmp_path / "a.md", tmp_path / "b.md", 600.0
     source.write_text("a")
     with lingon.start("translate", "--input", source, "--output", output) as process:
         eventually_blocking(lambda: service.requests)
         process.send_signal(signal.SIGINT)
-        assert process.wait(timeout=5) == 130
+        assert process.wait(timeout=60) == 130
     assert not output.exists()
 
 

@@ -13,6 +13,7 @@ import subprocess
 import sys
 import threading
 import time
+from functools import partial
 from pathlib import Path
 
 import grpc
@@ -24,7 +25,7 @@ from lingon.serving.engine.engine import Engine, any_worker_alive
 from lingon.serving.models import supervisor
 from lingon.serving.server import SERVICE
 from lingon.translation.v1 import translation_pb2 as pb
-from tests.support.echo_engine import NOT_SERVING, SERVING, EchoRunner, bundle, details, failure, running
+from tests.support.echo_engine import NOT_SERVING, SERVING, EchoRunner, RunningServer, bundle, details, failure, running
 from tests.support.http2 import get
 from tests.support.repository import ROOT
 from tests.support.timing import eventually
@@ -52,15 +53,21 @@ sys.exit(asyncio.run(main()))
 """
 
 
+async def serves(server: RunningServer) -> bool:
+    return await server.health() == SERVING
+
+
+async def refuses(server: RunningServer) -> bool:
+    return await server.health() == NOT_SERVING
+
+
 async def test_health_is_serving_only_after_the_models_are_warmed_up():
     async with running(ready=False) as server:
         names = ("", SERVICE, "en-de", "en-de/1", "model/en-de", "model/en-de/1")
         before = [await server.health(name) for name in names]
         http = await asyncio.to_thread(get, server.server.metrics_port, "/healthz")
         server.loader.gate.set()
-        async with asyncio.timeout(10):
-            while await server.health() != SERVING:  # noqa: ASYNC110
-                await asyncio.sleep(0.01)
+        await eventually(partial(serves, server))
         after = [await server.health(name) for name in names]
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await server.health("model/nope")
@@ -81,14 +88,16 @@ async def test_a_server_in_a_process_of_others_leaves_the_garbage_collection_to_
 
 
 async def test_a_drain_finishes_calls_in_flight_and_refuses_new_ones():
-    async with running(EchoRunner(delay=0.02, endless=True)) as server:
-        in_flight = server.call("Tom", "The sea", options=pb.DecodingOptions(return_alignment=True))
+    async with running(EchoRunner(endless=True), drain_seconds=60) as server:
+        server.runner.gate.clear()
+        in_flight = server.call("Tom", "The sea", seconds=None, options=pb.DecodingOptions(return_alignment=True))
         await eventually(lambda: server.metric("lingon_running_sentences", model="en-de", version="1") == 2)
         server.server.stop()
-        await asyncio.sleep(0.05)
+        await eventually(partial(refuses, server))
         with pytest.raises(grpc.aio.AioRpcError) as raised:
             await server.translate("Tom")
         assert await server.health() == NOT_SERVING
+        server.runner.gate.set()
         reply = await in_flight
         assert server.metric("lingon_requests_total", method="Translate", code="UNAVAILABLE") == 1
         assert await asyncio.wait_for(server.task, 10) == 0
@@ -108,17 +117,15 @@ async def test_a_server_whose_event_loop_hangs_reports_not_serving():
     async with running(hang_seconds=1.5) as server:
         port, replies = server.server.metrics_port, list[tuple[int, str]]()
 
-        async def until_serving() -> None:
-            async with asyncio.timeout(10):
-                while await asyncio.to_thread(get, port, "/healthz") != (200, "SERVING\n"):  # noqa: ASYNC110
-                    await asyncio.sleep(0.05)
+        async def serving() -> bool:
+            return await asyncio.to_thread(get, port, "/healthz") == (200, "SERVING\n")
 
-        await until_serving()
+        await eventually(serving)
         request = threading.Timer(2.0, lambda: replies.append(get(port, "/healthz")))
         request.start()
         request.join()  # blocks the event loop
         assert replies == [(503, "NOT_SERVING\n")]
-        await until_serving()
+        await eventually(serving)
 
 
 async def test_the_metrics_port_logs_nothing_about_connections_that_are_reset(capfd: pytest.CaptureFixture[str]):
@@ -136,7 +143,7 @@ async def test_silent_connections_to_the_metrics_port_use_a_bounded_number_of_th
     async with running() as server:
         address, before = ("127.0.0.1", server.server.metrics_port), threading.active_count()
         with contextlib.ExitStack() as stack:
-            peers = [stack.enter_context(socket.create_connection(address, timeout=3)) for _ in range(150)]
+            peers = [stack.enter_context(socket.create_connection(address, timeout=60)) for _ in range(150)]
             assert await asyncio.to_thread(peers[0].recv, 1) == b""  # the server closed it
             await eventually(lambda: threading.active_count() - before <= 128 + 1)
         await eventually(lambda: threading.active_count() <= before + 2)
@@ -160,11 +167,9 @@ async def test_a_dead_engine_is_restarted_and_its_calls_may_be_retried():
             await server.translate("Tom lives in Boston.")
         assert raised.value.code() == grpc.StatusCode.UNAVAILABLE
         assert "canary" not in str(raised.value)
-        async with asyncio.timeout(10):
-            while server.metric("lingon_engine_restarts_total", model="en-de", version="1", cause="death") < 1:  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
-            while await server.health() != SERVING:  # noqa: ASYNC110
-                await asyncio.sleep(0.005)
+        death = {"model": "en-de", "version": "1", "cause": "death"}
+        await eventually(lambda: server.metric("lingon_engine_restarts_total", **death) == 1)
+        await eventually(partial(serves, server))
         reply = await server.translate("Tom lives in Boston.")
         assert reply.results[0].hypotheses[0].text == "Tom lives in Boston."
         assert server.metric("lingon_ready") == 1

@@ -59,7 +59,8 @@ def queue_full(seconds: float) -> ScriptedFault:
 
 @dataclass
 class FakeService(translation_pb2_grpc.TranslationServiceServicer):
-    """faults: one is taken by each call, in order; delay: seconds before every answer
+    """faults: one is taken by each call, in order; delay: seconds before every answer; ending: set when the
+    server ends, which no delay outlasts
 
     speakers_left: released when the call of a live speaker has ended
     """
@@ -72,6 +73,7 @@ class FakeService(translation_pb2_grpc.TranslationServiceServicer):
     metadata: list[tuple[str, Any]] = field(default_factory=list)
     listed: int = 0
     lock: threading.Lock = field(default_factory=threading.Lock)
+    ending: threading.Event = field(default_factory=threading.Event)
     speakers_left: threading.Semaphore = field(default_factory=lambda: threading.Semaphore(0))
 
     def Translate(self, request: pb.TranslateRequest, context: grpc.ServicerContext) -> pb.TranslateResponse:
@@ -124,7 +126,7 @@ class FakeService(translation_pb2_grpc.TranslationServiceServicer):
             self.arrivals.append(time.monotonic())
             self.metadata = list(context.invocation_metadata())
             fault = self.faults.pop(0) if self.faults else None
-        time.sleep(self.delay)
+        self.ending.wait(self.delay)
         if fault is not None and fault.after_events == 0:
             fault.end(context)
         return fault
@@ -273,9 +275,11 @@ def serving(service: FakeService, port: int = 0) -> Iterator[str]:
     health_pb2_grpc.add_HealthServicer_to_server(states, server)
     bound = server.add_insecure_port(f"127.0.0.1:{port}")
     server.start()
+    service.ending.clear()
     try:
         yield f"127.0.0.1:{bound}"
     finally:
+        service.ending.set()
         server.stop(grace=None).wait()
 
 

@@ -48,7 +48,7 @@ def test_workers_make_the_batches_that_the_run_makes_alone(corpus: Path, alpha: 
 def test_a_signal_to_all_processes_of_a_run_saves_it_and_leaves_no_worker(
     corpus: Path, number: signal.Signals, exit_code: int
 ) -> None:
-    write_config(corpus, training={**FEW, "max_steps": 5000, "valid_every": 5000, "workers": 2})
+    write_config(corpus, training={**FEW, "max_steps": 100_000, "valid_every": 100_000, "workers": 2})
     command = train_command(corpus / "config.toml", "--output", corpus / "run")
     run = subprocess.Popen(
         command, cwd=ROOT, env=one_thread(), start_new_session=True, stderr=subprocess.PIPE, text=True

@@ -78,7 +78,7 @@ def _felt(name: str, weight: Tensor) -> Tensor:
 
 def test_a_signal_stops_all_processes_at_the_same_step_and_one_process_can_resume(corpus: Path) -> None:
     """As torchrun starts them."""
-    settings = {**SETTINGS, "training": {**SETTINGS["training"], "max_steps": 400, "valid_every": 1000}}
+    settings = {**SETTINGS, "training": {**SETTINGS["training"], "max_steps": 100_000, "valid_every": 100_000}}
     write_config(corpus, **settings)
     torchrun = [sys.executable, "-m", "torch.distributed.run", "--standalone", "--nproc-per-node", "2", "--no-python"]
     command = train_command(corpus / "config.toml", "--output", corpus / "run")
@@ -91,7 +91,7 @@ def test_a_signal_stops_all_processes_at_the_same_step_and_one_process_can_resum
     assert process.returncode != 0
     (stopped,) = files.saved_steps(corpus / "run")
     step = load_checkpoint(stopped).progress.step
-    assert 3 <= step < 400
+    assert step >= 3
     assert f"stopped by a signal after step {step}" in errors
     settings["training"]["max_steps"] = step + 2
     assert train(write_config(corpus, **settings), corpus / "run").progress.step == step + 2
