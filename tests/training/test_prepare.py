@@ -270,6 +270,12 @@ def finish(folder: Path, output: Path) -> None:
     assert contents(output) == expected(folder)
 
 
+def go_on(folder: Path, output: Path) -> None:
+    """Go on in this process, and compare what is made. It takes a tenth of the time of the command."""
+    prepare(load_config(folder / "config.toml"), output, workers=1, rows=50)
+    assert contents(output) == expected(folder)
+
+
 def descendants(parent: int) -> list[int]:
     """Return the processes that a process has started."""
     found = []
@@ -308,8 +314,8 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_bytes_and_leaves_no_process
     disturbed: Path, tmp_path: Path
 ) -> None:
     output, draw, ended = tmp_path / "corpus", random.Random(7), 0
-    for _ in range(20):
-        before, more = made_files(output), draw.randrange(12)
+    for more in draw.sample(range(12), 12):  # every number of files once
+        before = made_files(output)
         process = start(disturbed, output)
         wait_until(lambda before=before, more=more: len(made_files(output) - before) >= more, process)  # type: ignore[misc]
         time.sleep(draw.random() * 0.05)
@@ -322,11 +328,10 @@ def test_killed_at_any_moment_it_goes_on_to_the_same_bytes_and_leaves_no_process
             finish(disturbed, output)
             shutil.rmtree(output)
     finish(disturbed, output)
-    assert ended < 10, "most rounds must be disturbed"
+    assert ended < 6, "most rounds must be disturbed"
 
 
-@pytest.mark.parametrize("group", [False, True])
-@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM])
+@pytest.mark.parametrize(("number", "group"), [(signal.SIGINT, True), (signal.SIGTERM, False)])
 def test_a_signal_ends_it_with_its_code_and_one_line_and_the_same_command_goes_on(
     disturbed: Path, tmp_path: Path, number: signal.Signals, group: bool
 ) -> None:
@@ -341,7 +346,7 @@ def test_a_signal_ends_it_with_its_code_and_one_line_and_the_same_command_goes_o
         "stops and saves after the blocks in hand; a second signal ends it at once",
         "lingon: stopped while the corpus was prepared; the same command goes on where it was",
     ]
-    finish(disturbed, output)
+    go_on(disturbed, output)
 
 
 def test_without_a_worker_that_was_killed_it_ends_with_one_line_and_goes_on(disturbed: Path, tmp_path: Path) -> None:
@@ -355,15 +360,17 @@ def test_without_a_worker_that_was_killed_it_ends_with_one_line_and_goes_on(dist
     assert (process.returncode, out) == (1, "")
     ended = "a process of this preparation was ended, by the system if memory ran out"
     assert errors == f"lingon: error: {ended}; the same command goes on where it was\n"
-    finish(disturbed, output)
+    go_on(disturbed, output)
 
 
-@pytest.mark.parametrize("workers", [1, 2])
-@pytest.mark.parametrize("most", [1_000, 4_000, 4_600, 8_000])
+@pytest.mark.parametrize(("most", "workers"), [(1_000, 1), (1_000, 2), (4_000, 2), (4_600, 1), (8_000, 1)])
 def test_without_room_it_ends_with_one_line_and_nothing_half_written_and_goes_on(
     disturbed: Path, tmp_path: Path, most: int, workers: int
 ) -> None:
-    """The limit is of the bytes of a file: all work shards meet it, some, the tokenizer or the manifest."""
+    """The limit is of the bytes of a file: all work shards meet it, some, the tokenizer or the manifest.
+
+    Workers write shards alone, so that their number makes no difference for the last two.
+    """
     output = tmp_path / "corpus"
 
     def limit() -> None:
@@ -376,7 +383,7 @@ def test_without_room_it_ends_with_one_line_and_nothing_half_written_and_goes_on
     assert line.startswith(f"lingon: error: {output}/")
     assert line.endswith(": File too large")
     assert not [path for path in output.rglob("*") if ".part" in path.name]
-    finish(disturbed, output)
+    go_on(disturbed, output)
 
 
 def test_after_an_error_the_tasks_in_hand_are_done(tmp_path: Path) -> None:
