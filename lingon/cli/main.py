@@ -112,7 +112,12 @@ def main(arguments: Sequence[str] | None = None, entries: Iterable[EntryPoint] |
 
 
 def _needed(entries: list[EntryPoint], arguments: list[str]) -> list[EntryPoint]:
-    """Return the verb that the first argument names, so that no other one is loaded; all verbs if it names none."""
+    """Return the verb that the first argument names, so that no other one is loaded; all verbs if it names none.
+
+    --version needs no verb.
+    """
+    if arguments == ["--version"]:
+        return []
     return [entry for entry in entries if [entry.name] == arguments[:1]] or entries
 
 
