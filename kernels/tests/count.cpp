@@ -14,7 +14,7 @@ int main(int given, char** arguments) {
   for (int each = 0; each < 4; ++each) sizes[each] = std::atoll(arguments[each + 1]);
   const auto [rows, inputs, outputs, repetitions] = sizes;
   const std::vector<int8_t> columns(inputs * outputs, 1);
-  const auto packed = pack(columns.data(), inputs, outputs, false);
+  const auto packed = pack(columns.data(), inputs, outputs);
   const AlignedVector<uint8_t> values(rows * padded_inputs(inputs), 1);
   const std::vector<RowScale> scales(rows, {1.0f, 0});
   const std::vector<float> scale(outputs, 1.0f), bias(outputs, 0.0f);

@@ -187,7 +187,7 @@ void check_product(Random& random, int64_t count, int64_t inputs, int64_t output
     for (int64_t input = 0; input < inputs; ++input)
       columns[input * outputs + output] = (int8_t)random.between(least, most);
   }
-  const auto packed = pack(columns.data(), inputs, outputs, random.chance(50));
+  const auto packed = pack(columns.data(), inputs, outputs);
   const std::vector<float> scale(outputs, 1.0f), bias(outputs, 0.0f);
   const Weights weights{packed->panels.data(),
                         packed->order.empty() ? nullptr : packed->order.data(),
