@@ -1,10 +1,16 @@
 // Embed: the rows of tokens, from a table of pieces and a table of positions.
 #include <algorithm>
+#include <atomic>
 
+#include "mapped.h"
 #include "operators.h"
 
 namespace lingon {
 namespace {
+
+// Bytes of a table whose memory is given back when so many rows of it were read. The system maps up to 2 MB of a file
+// around each row, so that texts of some hundred pieces would have all of a table in memory.
+constexpr int64_t kLarge = 64 << 20, kRead = 16;
 
 // Inputs: ids (rows) int64; pieces (vocab, dim), float16 as its bits or float32; optionally positions int64 and a
 // table of them (length, dim) float. Fewer positions than ids are those of each part of the ids. Attribute: scale, of
@@ -20,6 +26,8 @@ class Embed : public Operator {
       table_ = info.constant(kTable);
       require(table_.rank() == 2 && table_.dims[1] == pieces_.dims[1], "expects positions as wide as its pieces");
     }
+    bytes_ = pieces_.size() * (pieces_.type == ElementType::kFloat ? sizeof(float) : sizeof(Half));
+    released_ = bytes_ >= kLarge && is_mapped(pieces_.data, bytes_);
   }
 
   void run(const RunContext& context) const override {
@@ -40,12 +48,16 @@ class Embed : public Operator {
       else
         kernels().widen((const Half*)pieces_.data + id[row] * dim, dim, output);
       kernels().scale_and_add(output, dim, scale_, at ? table_.as<float>() + place * dim : nullptr);
+      if (released_ && ++read_ % kRead == 0) give_back(pieces_.data, (const char*)pieces_.data + bytes_);
     }
   }
 
  private:
   Tensor pieces_, table_;
   float scale_;
+  int64_t bytes_;
+  bool released_;
+  mutable std::atomic<uint64_t> read_{0};  // rows of a large table
 };
 
 }  // namespace

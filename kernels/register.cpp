@@ -1,6 +1,7 @@
 // The entry point of the library: it makes the operators known to a session of ONNX Runtime.
 #include <cstdlib>
 
+#include "mapped.h"
 #include "registration.h"
 
 namespace lingon {
@@ -59,4 +60,12 @@ __attribute__((visibility("default"))) const char* lingon_kernels_name() {
 
 // See use_helpers.
 __attribute__((visibility("default"))) void lingon_kernels_use_helpers(int count) { lingon::use_helpers(count); }
+
+// See add_mapped; null: forget_mapped.
+__attribute__((visibility("default"))) void lingon_kernels_add_mapped(const void* begin, int64_t bytes) {
+  if (begin)
+    lingon::add_mapped(begin, bytes);
+  else
+    lingon::forget_mapped();
+}
 }

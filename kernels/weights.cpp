@@ -8,6 +8,7 @@
 #include <utility>
 
 #include "kernels.h"
+#include "mapped.h"
 #include "operators.h"
 
 namespace lingon {
@@ -21,9 +22,11 @@ uint64_t mixed(uint64_t hash, uint64_t word) { return (hash ^ word) * 1099511628
 uint64_t hash_of(const void* values, int64_t bytes) {
   constexpr int64_t kLanes = 4, kStep = kLanes * (int64_t)sizeof(uint64_t);
   const auto* from = (const uint8_t*)values;
+  ReadOnce read(values, bytes);
   uint64_t lanes[kLanes] = {14695981039346656037u, 1, 2, 3};
   int64_t place = 0;
   for (; place + kStep <= bytes; place += kStep) {
+    if (place % ReadOnce::kStep == 0) read.up_to(from + place);
     uint64_t words[kLanes];
     std::memcpy(words, from + place, kStep);
     for (int64_t lane = 0; lane < kLanes; ++lane) lanes[lane] = mixed(lanes[lane], words[lane]);
@@ -83,18 +86,42 @@ void gather_block(const int8_t* columns, int64_t inputs, int64_t outputs, int64_
       gather_group<kByOutputs.output>(columns, inputs, outputs, group, panel, to);
 }
 
+// The place of a block of inputs in a panel.
+int64_t place_of_block(const PackedWeights& packed, int64_t block, int64_t panel) {
+  const int64_t blocks = blocks_of(packed.inputs), first = panel * blocks;
+  if (packed.order.empty()) return first + block;
+  const auto begin = packed.order.begin() + first;
+  return first + (std::find(begin, begin + blocks, (uint16_t)block) - begin);
+}
+
+// Call each(block, panel) for all blocks of all panels, in the order of the columns, which are read once so. A few
+// blocks of a panel follow each other, because they are neighbours in the packed weights too.
+template <typename Each>
+void for_blocks(const int8_t* columns, int64_t inputs, int64_t outputs, const Each& each) {
+  constexpr int64_t kTogether = 4;
+  const int64_t blocks = blocks_of(inputs);
+  ReadOnce read(columns, inputs * outputs);
+  for (int64_t first = 0; first < blocks; first += kTogether) {
+    const int64_t last = std::min(first + kTogether, blocks);
+    for (int64_t panel = 0; panel < panels_of(outputs); ++panel)
+      for (int64_t block = first; block < last; ++block) each(block, panel);
+    read.up_to(columns + std::min(last * kGroups * kGroup, inputs) * outputs);
+  }
+  read.finish(columns + inputs * outputs);
+}
+
 // Whether these columns are packed.
 bool equals(const PackedWeights& packed, const int8_t* columns, int64_t inputs, int64_t outputs) {
   if (packed.inputs != inputs || packed.outputs != outputs) return false;
-  const int64_t blocks = blocks_of(inputs);
   const BlockLayout layout = kernels().layout;
-  int8_t expected[kBlockBytes];
-  for (int64_t place = 0; place < panels_of(outputs) * blocks; ++place) {
-    const int64_t block = packed.order.empty() ? place % blocks : packed.order[place];
-    gather_block(columns, inputs, outputs, block, place / blocks, layout, expected);
-    if (std::memcmp(&packed.panels[place * kBlockBytes], expected, kBlockBytes) != 0) return false;
-  }
-  return true;
+  bool equal = true;
+  for_blocks(columns, inputs, outputs, [&](int64_t block, int64_t panel) {
+    int8_t expected[kBlockBytes];
+    gather_block(columns, inputs, outputs, block, panel, layout, expected);
+    const int64_t place = place_of_block(packed, block, panel);
+    equal = equal && std::memcmp(&packed.panels[place * kBlockBytes], expected, kBlockBytes) == 0;
+  });
+  return equal;
 }
 
 // Whether no sum of four products in 16 bits can overflow: of two inputs of one group and the same two of the next.
@@ -112,10 +139,11 @@ bool fours_fit(const int8_t* block) {
 // Put the blocks of each panel in which four products fit before the others.
 void order_blocks(PackedWeights& packed) {
   const int64_t blocks = blocks_of(packed.inputs), panels = panels_of(packed.outputs);
-  const AlignedVector<int8_t> before = packed.panels;
+  AlignedVector<int8_t> before(blocks * kBlockBytes);
   packed.order.resize(panels * blocks), packed.fours.resize(panels);
   for (int64_t panel = 0; panel < panels; ++panel) {
-    const int8_t* from = &before[panel * blocks * kBlockBytes];
+    std::copy_n(&packed.panels[panel * blocks * kBlockBytes], blocks * kBlockBytes, before.data());
+    const int8_t* from = before.data();
     int64_t fours = 0, others = blocks;
     for (int64_t block = 0; block < blocks; ++block, from += kBlockBytes) {
       const int64_t place = panel * blocks + (fours_fit(from) ? fours++ : --others);
@@ -129,11 +157,13 @@ void order_blocks(PackedWeights& packed) {
 // The sum of the weights of each output. Throws Refusal if a weight is too large.
 std::vector<int32_t> sums_of(const int8_t* columns, int64_t inputs, int64_t outputs) {
   std::vector<int32_t> sums(outputs, 0);
+  ReadOnce read(columns, inputs * outputs);
   for (int64_t input = 0; input < inputs; ++input) {
     const int8_t* row = columns + input * outputs;
     const auto [least, most] = std::minmax_element(row, row + outputs);
     require(-kMostWeight <= *least && *most <= kMostWeight, "has a weight beyond +-63");
     for (int64_t output = 0; output < outputs; ++output) sums[output] += row[output];
+    read.up_to(row + outputs);
   }
   return sums;
 }
@@ -144,10 +174,10 @@ std::shared_ptr<const PackedWeights> pack_anew(const int8_t* columns, int64_t in
   packed->sums = sums_of(columns, inputs, outputs);
   packed->panels.assign(panels_of(outputs) * panel_bytes(inputs), 0);
   const BlockLayout layout = kernels().layout;
-  int8_t* to = packed->panels.data();
-  for (int64_t panel = 0; panel < panels_of(outputs); ++panel)
-    for (int64_t block = 0; block < blocks_of(inputs); ++block, to += kBlockBytes)
-      gather_block(columns, inputs, outputs, block, panel, layout, to);
+  for_blocks(columns, inputs, outputs, [&](int64_t block, int64_t panel) {
+    int8_t* to = &packed->panels[place_of_block(*packed, block, panel) * kBlockBytes];
+    gather_block(columns, inputs, outputs, block, panel, layout, to);
+  });
   if (kernels().adds_fours) order_blocks(*packed);
   return packed;
 }
@@ -165,27 +195,36 @@ std::shared_ptr<const PackedWeights> pack(const int8_t* columns, int64_t inputs,
 std::shared_ptr<const OutputRows> rows_of_outputs(const int8_t* columns, int64_t inputs, int64_t outputs) {
   check_sizes(inputs, outputs);
   const int64_t stride = padded_inputs(inputs);
-  // In squares of one line of the cache a side: a line of either matrix is else read or written many times. Stops at
-  // the first place for which visit() is false, and returns whether there is none.
-  const auto all = [&](const auto& visit) {
+  // Calls each(input, output) for all weights, in squares of one line of the cache a side: a line of the columns or of
+  // the rows is else read or written many times.
+  const auto for_weights = [&](const auto& each) {
     constexpr int64_t kSide = 64;
-    for (int64_t begin = 0; begin < outputs; begin += kSide)
-      for (int64_t first = 0; first < inputs; first += kSide)
+    ReadOnce read(columns, inputs * outputs);
+    for (int64_t first = 0; first < inputs; first += kSide) {
+      const int64_t last = std::min(first + kSide, inputs);
+      for (int64_t begin = 0; begin < outputs; begin += kSide)
         for (int64_t output = begin; output < std::min(begin + kSide, outputs); ++output)
-          for (int64_t input = first; input < std::min(first + kSide, inputs); ++input)
-            if (!visit(output * stride + input, columns[input * outputs + output])) return false;
-    return true;
+          for (int64_t input = first; input < last; ++input) each(input, output);
+      read.up_to(columns + last * outputs);
+    }
+    read.finish(columns + inputs * outputs);
   };
   const auto equals = [&](const OutputRows& known) {
-    return known.inputs == inputs && known.outputs == outputs &&
-           all([&](int64_t place, int8_t weight) { return known.rows[place] == weight; });
+    if (known.inputs != inputs || known.outputs != outputs) return false;
+    bool equal = true;
+    for_weights([&](int64_t input, int64_t output) {
+      equal &= known.rows[output * stride + input] == columns[input * outputs + output];
+    });
+    return equal;
   };
   return shared<OutputRows>(hash_of(columns, inputs * outputs), equals, [&] {
     auto made = std::make_shared<OutputRows>();
     made->inputs = inputs, made->outputs = outputs;
     made->sums = sums_of(columns, inputs, outputs);
     made->rows.assign(outputs * stride, 0);
-    all([&](int64_t place, int8_t weight) { return made->rows[place] = weight, true; });
+    for_weights([&](int64_t input, int64_t output) {
+      made->rows[output * stride + input] = columns[input * outputs + output];
+    });
     return made;
   });
 }
@@ -198,19 +237,27 @@ std::shared_ptr<const PackedFloats<T>> pack_floats(const T* weights, int64_t inp
   };
   const auto equals = [&](const PackedFloats<T>& packed) {
     if (packed.inputs != inputs || packed.outputs != outputs) return false;
-    for (int64_t output = 0; output < outputs; ++output)
+    ReadOnce read(weights, inputs * outputs * sizeof(T));
+    for (int64_t output = 0; output < outputs; ++output) {
       for (int64_t input = 0; input < inputs; ++input)
         if (std::memcmp(&packed.panels[place_of(output, input)], &weights[output * inputs + input], sizeof(T)) != 0)
           return false;
+      read.up_to(weights + (output + 1) * inputs);
+    }
+    read.finish(weights + inputs * outputs);
     return true;
   };
   return shared<PackedFloats<T>>(hash_of(weights, inputs * outputs * sizeof(T)), equals, [&] {
     auto packed = std::make_shared<PackedFloats<T>>();
     packed->inputs = inputs, packed->outputs = outputs;
     packed->panels.assign(panels_of(outputs) * inputs * kPanel, T{});
-    for (int64_t output = 0; output < outputs; ++output)
+    ReadOnce read(weights, inputs * outputs * sizeof(T));
+    for (int64_t output = 0; output < outputs; ++output) {
       for (int64_t input = 0; input < inputs; ++input)
         packed->panels[place_of(output, input)] = weights[output * inputs + input];
+      read.up_to(weights + (output + 1) * inputs);
+    }
+    read.finish(weights + inputs * outputs);
     return packed;
   });
 }

@@ -13,7 +13,9 @@ import functools
 import importlib.util
 import os
 import re
-from collections.abc import Callable
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from mmap import mmap
 from pathlib import Path
 from typing import NamedTuple
 
@@ -34,6 +36,8 @@ def library() -> ctypes.PyDLL | None:
         loaded.lingon_kernels_name.restype = ctypes.c_char_p
         loaded.lingon_kernels_use_helpers.argtypes = [ctypes.c_int]
         loaded.lingon_kernels_use_helpers.restype = None
+        loaded.lingon_kernels_add_mapped.argtypes = [ctypes.c_void_p, ctypes.c_int64]
+        loaded.lingon_kernels_add_mapped.restype = None
     except (OSError, AttributeError):  # AttributeError: it was built from older sources
         return None
     return loaded
@@ -60,6 +64,25 @@ def helper_switch() -> Callable[[int], None]:
         return lambda count: None
     switch: Callable[[int], None] = loaded.lingon_kernels_use_helpers
     return switch
+
+
+@contextmanager
+def pages_given_back(files: Iterable[mmap]) -> Iterator[None]:
+    """Let operators that are made by this thread in the block give back the memory of mapped files that they have read.
+
+    Large weights would else be in memory twice, mapped and in the order of the operators.
+    """
+    import numpy as np  # not at the top: `lingon doctor` of a base install asks this module what is missing
+
+    if (loaded := library()) is None:
+        yield
+        return
+    for each in files:
+        loaded.lingon_kernels_add_mapped(np.frombuffer(each, np.uint8).ctypes.data, len(each))
+    try:
+        yield
+    finally:
+        loaded.lingon_kernels_add_mapped(None, 0)
 
 
 def kernels_missing() -> str | None:

@@ -128,8 +128,8 @@ def load_runner(
 ) -> OnnxRunner:
     """Load the graphs of one precision on their provider and check all checksums.
 
-    Weights are mapped: of a table only the rows that texts use take memory, which the system may take back. Their
-    checksums are verified while the sessions are made. Nothing runs before both are done.
+    Weights are mapped: of a table only the rows that texts use take memory, which the system may take back; of a large
+    one only the latest of them. Checksums are verified while the sessions are made. Nothing runs before both are done.
 
     threads: cores that one run may use
     shared_threads: cores that each run may use while several threads compute; default: threads

@@ -10,7 +10,7 @@ import math
 import os
 import threading
 import time
-from collections.abc import Callable, Iterable, Iterator, Mapping
+from collections.abc import Callable, Container, Iterable, Iterator, Mapping
 from contextlib import contextmanager
 from mmap import MADV_DONTNEED, mmap
 from typing import Any, Generic, NamedTuple, ParamSpec, TypeVar
@@ -21,7 +21,7 @@ from google.protobuf import descriptor_pb2, descriptor_pool, message_factory
 from google.protobuf.message import DecodeError
 
 from lingon.errors import BundleError, DeviceError
-from lingon.serving.runtime.device import CPU, CUDA, LIBRARY, helper_switch, instruction_set
+from lingon.serving.runtime.device import CPU, CUDA, LIBRARY, helper_switch, instruction_set, pages_given_back
 
 FileContent = bytes | mmap
 """Of a weight file: read, or mapped into memory."""
@@ -78,13 +78,14 @@ def raises_memory_error(function: Callable[ParametersT, ResultT]) -> Callable[Pa
 
 MOST_DIGITS = 20  # digits of an offset or a length in a file
 EXTERNAL = 1  # the data_location of weights in a file
+KERNELS = b"lingon"  # the domain of our operators
 WEIGHT_TYPES = {1: np.float32, 3: np.int8, 10: np.float16}
 """The NumPy types of weights, by their number in ONNX."""
 
 FIELDS = {
     "Model": {"graph": (7, "Graph")},
     "Graph": {"node": (1, "[Node]"), "initializer": (5, "[Tensor]"), "output": (12, "[Value]")},
-    "Node": {"input": (1, "[bytes]"), "attribute": (5, "[Attribute]")},
+    "Node": {"input": (1, "[bytes]"), "attribute": (5, "[Attribute]"), "domain": (7, "bytes")},
     "Attribute": {"g": (6, "Graph")},
     "Value": {"name": (1, "bytes")},
     "Tensor": {
@@ -99,7 +100,7 @@ FIELDS = {
 """The messages of ONNX with the locations of weights, and with what reads them. Each field has its number and type, in
 brackets if repeated.
 
-Protocol buffers skip all other fields. The package `onnx` would take more memory than the weights.
+Protocol buffers keep all other fields as they are. The package `onnx` would take more memory than the weights.
 """
 
 
@@ -134,14 +135,8 @@ class SharedWeights:
         Weights with a wrong location are left out, so that ONNX Runtime refuses the graph with its reason. So are those
         that nothing reads: ONNX Runtime drops them, and then refuses to be given them.
         """
-        model = _MODEL()
-        try:
-            model.ParseFromString(graph)
-        except DecodeError:
-            return {}
-        external = [each for each in model.graph.initializer if each.data_location == EXTERNAL]
-        read = _read_values(model.graph)
-        found = {each.name: self._tensor(each) for each in external if each.name.encode() in read}
+        model = _parsed(graph)
+        found = {each.name: self._tensor(each) for each in _external(model)}
         return {name: value for name, value in found.items() if value is not None}
 
     def _tensor(self, tensor: Any) -> ort.OrtValue | None:
@@ -163,17 +158,67 @@ class SharedWeights:
         return self._tensors[key]
 
 
-def _read_values(graph: Any) -> set[bytes]:
+class UncopiedWeights(NamedTuple):
+    """A graph with weights that ONNX Runtime never reads itself, so that it makes no copy of them.
+
+    graph: these weights are in the file EMPTY of the folder DEVICES
+    names: of these weights
+    """
+
+    graph: bytes
+    names: frozenset[str]
+
+    @classmethod
+    def of(cls, graph: bytes, shared: Container[str]) -> UncopiedWeights:
+        """Return a graph whose weights of our operators are given in memory; shared: the names of what is given.
+
+        ONNX Runtime reads weights while it optimises standard nodes, but not those of custom operators. It looks that
+        the file of a weight exists, and takes the memory that it is given. It would report an error if it read from
+        EMPTY. A graph that lacks a weight stays as it is, so that it is refused.
+        """
+        model = _parsed(graph)
+        external = _external(model)
+        if any(each.name not in shared for each in external):
+            return cls(graph, frozenset())
+        read = _read_values(model.graph, ours=False)
+        unread = [each for each in external if each.name.encode() not in read]
+        for each in unread:
+            for entry in each.external_data:
+                if entry.key == "location":
+                    entry.value = EMPTY
+        return cls(model.SerializeToString(), frozenset(each.name for each in unread))
+
+
+def _parsed(graph: bytes) -> Any:
+    """Return the message of a graph, an empty one if it is none."""
+    model = _MODEL()
+    try:
+        model.ParseFromString(graph)
+    except DecodeError:
+        return _MODEL()
+    return model
+
+
+def _external(model: Any) -> list[Any]:
+    """Return the weights in files that something reads."""
+    read = _read_values(model.graph)
+    return [each for each in model.graph.initializer if each.data_location == EXTERNAL and each.name.encode() in read]
+
+
+def _read_values(graph: Any, *, ours: bool = True) -> set[bytes]:
     """Return the names of the values that the nodes of a graph, or of a graph inside one, read or that it returns.
 
     They are bytes, because ONNX Runtime says it of names that are not UTF-8.
+
+    ours: whether our operators count
     """
     found = {each.name for each in graph.output}
     for node in graph.node:
-        found.update(node.input)
+        if ours or node.domain != KERNELS:
+            found.update(node.input)
         for attribute in node.attribute:
             if attribute.HasField("g"):
-                found |= _read_values(attribute.g)
+                found |= _read_values(attribute.g, ours=ours)
     return found
 
 
@@ -266,6 +311,9 @@ TYPES: dict[str, Any] = {
 NO_FOLDER = "/dev/null"
 """The folder for weights that are not given in memory. It cannot exist. The default is the server's own folder."""
 
+DEVICES, EMPTY = "/dev", "null"
+"""A folder and a file that exist everywhere, see UncopiedWeights. ONNX Runtime reads regular files alone."""
+
 
 def create_session(
     graph: bytes,
@@ -298,18 +346,24 @@ def create_session(
     shared = weights.tensors(graph) if provider == CPU else {}
     if provider != CPU:
         _add_files(options, weights.files)
-    # The first call keeps ONNX Runtime from reading the files, which copies them for each session until the model is
-    # unloaded. The second one keeps it from copying the tensors.
-    options.add_external_initializers(list(shared), list(shared.values()))
+    graph, uncopied = UncopiedWeights.of(graph, shared)
+    options.add_session_config_entry(
+        "session.model_external_initializers_file_folder_path", DEVICES if uncopied else NO_FOLDER
+    )
+    # The first call keeps ONNX Runtime from reading the files, but it copies the tensors while the session is made. The
+    # second one keeps it from copying them for each session until the model is unloaded.
+    copied = [name for name in shared if name not in uncopied]
+    options.add_external_initializers(copied, [shared[name] for name in copied])
     for name, value in shared.items():
         options.add_initializer(name, value)
     try:
-        session = ort.InferenceSession(
-            graph,
-            options,
-            providers=[(provider, _provider_options(provider, recorded=recorded))],
-            disabled_optimizers=["SkipLayerNormFusion"],
-        )
+        with pages_given_back(each for each in weights.files.values() if isinstance(each, mmap)):
+            session = ort.InferenceSession(
+                graph,
+                options,
+                providers=[(provider, _provider_options(provider, recorded=recorded))],
+                disabled_optimizers=["SkipLayerNormFusion"],
+            )
         _read_names(session)
     except Exception as error:
         raise GraphLoadError(f"{origin}: onnxruntime does not load it", str(error).splitlines()[0]) from None
@@ -350,7 +404,6 @@ def _session_options(provider: str, threads: int, *, few_shapes: bool) -> ort.Se
         options.add_session_config_entry(RECORD_PLACEMENT, "1")
     # Threads of the encoder must not spin on the cores that the decoder needs.
     options.add_session_config_entry("session.force_spinning_stop", "1")
-    options.add_session_config_entry("session.model_external_initializers_file_folder_path", NO_FOLDER)
     return options
 
 
