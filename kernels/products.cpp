@@ -1,6 +1,7 @@
 // Products of rows with weights. Each row that meets 8-bit weights is quantised with a scale of its own, so that its
 // result does not depend on the other rows.
 #include <algorithm>
+#include <list>
 #include <type_traits>
 
 #include "operators.h"
@@ -51,13 +52,28 @@ const float* vector_of(const Tensor& tensor, int64_t size) {
   return tensor.as<float>();
 }
 
+// Constant vectors of a node, in its own memory if they are short: the system keeps up to 2 MB of a mapped file in
+// memory around each of them, which is most of a model.
+class Vectors {
+ public:
+  const float* of(const Tensor& tensor, int64_t size) {
+    const float* values = vector_of(tensor, size);
+    if (size > kShort) return values;
+    return kept_.emplace_back(values, values + size).data();
+  }
+
+ private:
+  static constexpr int64_t kShort = 1 << 16;  // floats
+  std::list<AlignedVector<float>> kept_;
+};
+
 // The norm of the rows of a product, whose gain and bias are constant inputs from `place` on.
-Norm norm_of(const NodeInfo& info, size_t place, int64_t inputs) {
+Norm norm_of(const NodeInfo& info, size_t place, int64_t inputs, Vectors& vectors) {
   const int64_t kind = info.integer("norm");
   require(0 <= kind && kind <= 2, "expects the norm 0, 1 or 2");
   Norm norm{(NormKind)kind, nullptr, nullptr, info.number("epsilon")};
-  if (kind > 0) norm.gain = vector_of(info.constant(place), inputs);
-  if (kind == 1) norm.bias = vector_of(info.constant(place + 1), inputs);
+  if (kind > 0) norm.gain = vectors.of(info.constant(place), inputs);
+  if (kind == 1) norm.bias = vectors.of(info.constant(place + 1), inputs);
   return norm;
 }
 
@@ -65,7 +81,7 @@ Norm norm_of(const NodeInfo& info, size_t place, int64_t inputs) {
 struct WideNorm : Norm {
   WideNorm(const NodeInfo& info, size_t inputs, size_t place)
       : width(inputs > place ? info.constant(place).size() : 0) {
-    (Norm&)*this = norm_of(info, place, width);
+    (Norm&)*this = norm_of(info, place, width, vectors);
   }
 
   void check(int64_t inputs) const {
@@ -74,6 +90,7 @@ struct WideNorm : Norm {
   }
 
   int64_t width;
+  Vectors vectors;
 };
 
 // Inputs: rows (..., in) float, columns (in, out) int8, scale (out), bias (out), and optionally the gain (in) and the
@@ -91,11 +108,11 @@ class Linear : public Operator {
                 packed_->order.empty() ? nullptr : packed_->order.data(),
                 packed_->fours.data(),
                 packed_->sums.data(),
-                vector_of(info.constant(kScale), packed_->outputs),
-                vector_of(info.constant(kBias), packed_->outputs),
+                vectors_.of(info.constant(kScale), packed_->outputs),
+                vectors_.of(info.constant(kBias), packed_->outputs),
                 packed_->inputs,
                 packed_->outputs};
-    norm_ = norm_of(info, kGain, packed_->inputs);
+    norm_ = norm_of(info, kGain, packed_->inputs, vectors_);
   }
 
   void run(const RunContext& context) const override {
@@ -111,6 +128,7 @@ class Linear : public Operator {
 
  private:
   std::shared_ptr<const PackedWeights> packed_;
+  Vectors vectors_;
   Weights weights_;
   Norm norm_;
   bool has_residual_, relu_;
@@ -158,8 +176,8 @@ class FloatLinear : public Operator {
       halves_ = pack_floats(weights.as<Half>(), inputs_, outputs_);
     else
       floats_ = pack_floats(weights.as<float>(), inputs_, outputs_);
-    bias_ = vector_of(info.constant(kBias), outputs_);
-    norm_ = norm_of(info, kGain, inputs_);
+    bias_ = vectors_.of(info.constant(kBias), outputs_);
+    norm_ = norm_of(info, kGain, inputs_, vectors_);
   }
 
   void run(const RunContext& context) const override {
@@ -181,6 +199,7 @@ class FloatLinear : public Operator {
  private:
   std::shared_ptr<const PackedFloats<float>> floats_;
   std::shared_ptr<const PackedFloats<Half>> halves_;
+  Vectors vectors_;
   const float* bias_;
   int64_t inputs_, outputs_;
   Norm norm_;
@@ -195,7 +214,7 @@ class GatherColumns : public Operator {
     const Tensor columns = info.constant(1);
     require(columns.rank() == 2, "expects weights of two dimensions");
     weights_ = rows_of_outputs(columns.as<int8_t>(), columns.dims[0], columns.dims[1]);
-    scale_ = vector_of(info.constant(2), weights_->outputs), bias_ = vector_of(info.constant(3), weights_->outputs);
+    scale_ = vectors_.of(info.constant(2), weights_->outputs), bias_ = vectors_.of(info.constant(3), weights_->outputs);
   }
 
   void run(const RunContext& context) const override {
@@ -235,6 +254,7 @@ class GatherColumns : public Operator {
   }
 
   std::shared_ptr<const OutputRows> weights_;
+  Vectors vectors_;
   const float *scale_, *bias_;
 };
 
@@ -273,7 +293,7 @@ class FloatGatherColumns : public Operator {
             "expects weights of floats");
     outputs_ = weights_.dims[0], inputs_ = weights_.dims[1];
     require(0 < inputs_ && inputs_ <= kMostInputs, "takes 1 to 65,536 inputs");
-    bias_ = vector_of(info.constant(2), outputs_);
+    bias_ = vectors_.of(info.constant(2), outputs_);
   }
 
   void run(const RunContext& context) const override {
@@ -317,6 +337,7 @@ class FloatGatherColumns : public Operator {
   }
 
   Tensor weights_;
+  Vectors vectors_;
   const float* bias_;
   int64_t inputs_, outputs_;
 };

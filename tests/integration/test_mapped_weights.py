@@ -177,3 +177,21 @@ def test_a_graph_that_lacks_one_of_its_weights_gets_none_from_the_folder_of_devi
         graph.graph.initializer.append(absent)
         with pytest.raises(GraphLoadError, match="onnxruntime does not load it"):
             create_session(graph.SerializeToString(), weights, CPU, 1, Path("g"))
+
+
+def test_a_product_reads_nothing_of_the_file_while_it_runs(tmp_path: Path) -> None:
+    inputs, outputs = 64, 1 << 10
+    sizes: Sizes = {
+        "columns": (np.int8, (inputs, outputs)),
+        "scale": (np.float32, (outputs,)),
+        "bias": (np.float32, (outputs,)),
+        "gain": (np.float32, (inputs,)),
+        "norm_bias": (np.float32, (inputs,)),
+    }
+    weights = SharedWeights({FILE: zeros_in_file(tmp_path, sizes)})
+    node = helper.make_node("Linear", ["x", *sizes], ["y"], domain="lingon", norm=1, epsilon=1e-5, relu=0)
+    session = create_session(graph_of(node, TensorProto.FLOAT, sizes), weights, CPU, 1, Path("g"))
+    weights.release_pages()
+    (found,) = session.run(["y"], {"x": np.ones((2, inputs), np.float32)})
+    assert not found.any()
+    assert mapped_bytes(tmp_path / FILE) == 0
