@@ -14,10 +14,8 @@ from lingon.export.differences import EXACT
 from lingon.export.gates_checkpoint import (
     CaseReference,
     check_attention,
-    check_emulation,
     check_tensors,
     check_tokens,
-    cost_of_emulation,
     draw_grid,
 )
 from lingon.export.gates_text import (
@@ -52,7 +50,7 @@ class Runners(Mapping[str, OnnxRunner]):
     def __init__(self, bundle: Bundle, names: Sequence[str]) -> None:
         self._bundle, self._names = bundle, tuple(names)
         self._loaded: dict[str, OnnxRunner] = {}
-        self._checked = set[str]()  # precisions that passed the checks, which run the longest pair and take most memory
+        self._checked = set[str]()  # precisions that passed the checks, which take most memory with the longest texts
 
     def __getitem__(self, name: str) -> OnnxRunner:
         if name not in self._names:
@@ -62,7 +60,6 @@ class Runners(Mapping[str, OnnxRunner]):
             runner = load_runner(self._bundle, name, threads=0, on_demand=True)
             if name not in self._checked:
                 check_bundle(self._bundle, name, runner)
-                runner.free_memory()
                 self._checked.add(name)
             self._loaded[name] = runner
         return self._loaded[name]
@@ -127,7 +124,9 @@ class GatedBundle:
         Raises ParityError if one fails, with the option that leaves it out, unless it is optional: it is left out then.
         """
         passed: dict[str, Precision] = {}
-        for name in self.trial.manifest.precisions:
+        names = list(self.trial.manifest.precisions)
+        for number, name in enumerate(names, start=1):
+            self.log(f"checking {name}, {number} of {len(names)} precisions")
             try:
                 passed[name] = self._by_stand_in(name, passed) or self.verify_precision(name)
             except ParityError as error:
@@ -186,7 +185,10 @@ class GatedBundle:
         """
         served = [name for name in self.runners if PRECISION_KINDS[name].provider == CPU]
         for name in served:
-            check_shortlist_steps(self.runners[name], self._sources(SENTENCES), name)
+            self._translated(name, shortlist=True)  # now, so that these graphs need not be loaded again
+            # Translations after forced tokens are no use: the check takes the same steps without them.
+            found = None if self._forced else self._translations(name, shortlist=True).best((1, 0.0), SENTENCES)
+            check_shortlist_steps(self.runners[name], self._sources(SENTENCES), name, found)
         try:
             return {name: self._quality(name, shortlist=True) for name in served}
         except ParityError as error:
@@ -200,16 +202,16 @@ class GatedBundle:
         runner = self.runners[name]  # first: graphs that no server loads fail before anything is computed
         if not self._grid:
             self._grid = draw_grid(self.checkpoint.model, self.trial.manifest.limits, folder=self.trial.folder)
-        cost = cost_of_emulation(self._grid, emulated) if emulated else 0.0
-        tensors = check_tensors(runner, name, self._grid, cost)
-        report, heads = {"tensors": asdict(tensors)}, 0
+        tensors = asdict(check_tensors(runner, name, self._grid, emulated))
+        exact_rows = tensors.pop("exact_rows")
+        report, heads = {"tensors": tensors}, 0
         if self._grid[0].rows[0].attention:
             attention = check_attention(runner, name, self._grid)
             report["attention"], heads = asdict(attention), attention.heads
         provider = self.trial.manifest.precisions[name].provider
-        self.log(f"{name}: {tensors.shapes} shapes and {heads} attention heads compared on {provider}")
+        self.log(f"{name}: {tensors['shapes']} shapes and {heads} attention heads compared on {provider}")
         if emulated:
-            report["emulation"] = {"exact_rows": check_emulation(runner, name, emulated)}
+            report["emulation"] = {"exact_rows": exact_rows}
         return report
 
     def _emulated_grid(self, name: str) -> list[CaseReference]:

@@ -273,33 +273,62 @@ EXACT_ROWS = 0.05  # least share of exact rows; it was 0.85 for models/en-de, 0.
 
 @dataclass(frozen=True, slots=True)
 class TensorReport:
-    """The number of shapes, and the differences of the log-probabilities of steps and of the scorer."""
+    """The number of shapes, and the differences of the log-probabilities of steps and of the scorer.
+
+    exact_rows: the share of rows that are those of the emulation of 8-bit products, None without one
+    """
 
     shapes: int
     step_difference: float
     step_mean: float
     scorer_difference: float
     scorer_mean: float
+    exact_rows: float | None = None
 
 
-def check_tensors(runner: Runner, precision: str, grid: Sequence[CaseReference], cost: float = 0.0) -> TensorReport:
+Compared = tuple[Sequence[Expected], Sequence[Differences]]
+"""What is expected of each row of a case, and what its differences are added to."""
+
+
+def check_tensors(
+    runner: Runner,
+    precision: str,
+    grid: Sequence[CaseReference],
+    emulated: Sequence[CaseReference] = (),
+    *,
+    cost: float | None = None,
+) -> TensorReport:
     """Compare steps and scores over a grid of shapes, with ragged lengths and pasts.
 
-    cost: see `cost_of_emulation`. On random text it is large for a model that is very sure on its own. The graphs are
-        then only bound to be as good as their arithmetic: the quality gate says whether that suits the model
+    emulated: the same cases of a model that emulates the 8-bit products of the graphs. What the graphs compute is
+        compared with both references as it is computed
+    cost: what is allowed besides the bounds of the precision, by default that of `emulated`, see `cost_of_emulation`.
+        On random text it is large for a model that is very sure on its own. The graphs are then only bound to be as
+        good as their arithmetic: the quality gate says whether that suits the model
 
-    Raises ParityError if values differ too much, or one is not finite.
+    Raises ParityError if values differ too much, if one is not finite, or if too few rows are those of the emulation.
     """
-    steps, scorer = Differences(), Differences()
-    for reference in grid:
-        rows = len(reference.case.sources)
-        _compare_steps(runner, reference, [steps] * rows, precision)
-        _compare_scores(runner, reference, [scorer] * rows, precision)
+    steps, scorer, exactly = Differences(), Differences(), list[Differences]()
+    for index, reference in enumerate(grid):
+        rows, expected = len(reference.case.sources), reference.rows
+        with_steps: list[Compared] = [(expected, [steps] * rows)]
+        with_scores: list[Compared] = [(expected, [scorer] * rows)]
+        if emulated:
+            other = emulated[index].rows, [Differences() for _ in range(rows)]
+            with_steps.append(other)
+            with_scores.append(other)
+            # In a row of one source token every head attends to that token.
+            exactly += [each for each, source in zip(other[1], reference.case.sources, strict=True) if len(source) > 1]
+        _compare_steps(runner, reference.case, with_steps, precision)
+        _compare_scores(runner, reference.case, with_scores, precision)
     runner.free_memory()
+    if cost is None:
+        cost = cost_of_emulation(grid, emulated) if emulated else 0.0
     tolerance = LOG_PROBS[precision].allowing(MOST_COST * cost)
     steps.check(f"{precision}: log-probabilities of steps", tolerance)
     scorer.check(f"{precision}: log-probabilities of the scorer", tolerance)
-    return TensorReport(len(grid), steps.largest, steps.mean, scorer.largest, scorer.mean)
+    share = _share_of_exact_rows(precision, [each.largest for each in exactly]) if emulated else None
+    return TensorReport(len(grid), steps.largest, steps.mean, scorer.largest, scorer.mean, share)
 
 
 def cost_of_emulation(grid: Sequence[CaseReference], emulated: Sequence[CaseReference]) -> float:
@@ -314,20 +343,14 @@ def cost_of_emulation(grid: Sequence[CaseReference], emulated: Sequence[CaseRefe
     return found.mean
 
 
-def check_emulation(runner: Runner, precision: str, grid: Sequence[CaseReference]) -> float:
-    """Compare steps and scores of 8-bit graphs with a model that emulates them and return the share of exact rows.
+def _share_of_exact_rows(precision: str, largest: Sequence[float]) -> float:
+    """Return the share of rows of 8-bit graphs that are those of the model that emulates them.
 
     A value near the middle of two steps may be rounded to either, and then what follows in its row differs. Rows
     without such a value are exact. Raises ParityError if too few rows are: then a scale or a weight is wrong.
 
-    grid: of the emulating model. Rows of one source token are left out, because every head attends to that token
+    largest: difference of each row
     """
-    largest = []
-    for reference in grid:
-        rows = [Differences() for _ in reference.case.sources]
-        _compare_steps(runner, reference, rows, precision)
-        _compare_scores(runner, reference, rows, precision)
-        largest += [row.largest for row, source in zip(rows, reference.case.sources, strict=True) if len(source) > 1]
     exact = sum(difference <= EMULATED for difference in largest) / len(largest)
     if exact < EXACT_ROWS:
         raise ParityError(
@@ -337,16 +360,11 @@ def check_emulation(runner: Runner, precision: str, grid: Sequence[CaseReference
     return exact
 
 
-def _compare_steps(
-    runner: Runner, reference: CaseReference, differences: Sequence[Differences], precision: str
-) -> None:
+def _compare_steps(runner: Runner, case: GateCase, compared: Sequence[Compared], precision: str) -> None:
     """Decode all rows in one batch. Each starts at its own step, so that the pasts have different lengths.
 
     Every other step also returns logits, which sampling reads.
-
-    differences: to add to, one for each row
     """
-    case, every_row = reference.case, reference.rows
     rows, longest = len(case.sources), int(case.target_lengths.max())
     encoded = runner.encode(pad(case.sources).numpy(), case.source_lengths)
     buffers = runner.open(BatchShape(rows, 1, width_for(int(case.source_lengths.max())), longest + 1))
@@ -360,12 +378,12 @@ def _compare_steps(
         what = f"a step's log-probabilities in {precision}"
         log_probs = finite(found.candidate_log_probs, what)  # with NaN, the ids are invalid
         for row, position in enumerate(positions):
-            expected = every_row[row].log_probs[position]
-            differences[row].add(_differences(log_probs[row], expected[found.candidate_ids[row]]))
-            if found.logits is not None:
-                differences[row].add(
-                    _differences(log_softmax(finite(found.logits[row], what))[: len(expected)], expected)
-                )
+            whole = None if found.logits is None else log_softmax(finite(found.logits[row], what))
+            for expected_rows, differences in compared:
+                expected = expected_rows[row].log_probs[position]
+                differences[row].add(_differences(log_probs[row], expected[found.candidate_ids[row]]))
+                if whole is not None:
+                    differences[row].add(_differences(whole[: len(expected)], expected))
 
 
 def _tokens_at(case: GateCase, positions: np.ndarray) -> list[int]:
@@ -380,16 +398,14 @@ def _differences(found: np.ndarray, expected: np.ndarray) -> np.ndarray:
     return differences
 
 
-def _compare_scores(
-    runner: Runner, reference: CaseReference, differences: Sequence[Differences], precision: str
-) -> None:
-    case = reference.case
+def _compare_scores(runner: Runner, case: GateCase, compared: Sequence[Compared], precision: str) -> None:
     sources, targets = _padded(case)
     scored = runner.score(sources, case.source_lengths, targets, case.target_lengths)
-    for row, (target, each, own) in enumerate(zip(case.targets, scored, reference.rows, strict=True)):
+    for row, (target, each) in enumerate(zip(case.targets, scored, strict=True)):
         found = finite(each.log_probs, f"the scorer's log-probabilities in {precision}")
-        expected = own.log_probs[np.arange(len(target) + 1), [*target, EOS]]
-        differences[row].add(_differences(found, expected))
+        for expected_rows, differences in compared:
+            expected = expected_rows[row].log_probs[np.arange(len(target) + 1), [*target, EOS]]
+            differences[row].add(_differences(found, expected))
 
 
 # The attention gate: every attention matrix of the scorer is that of the checkpoint, over a grid of shapes.

@@ -175,8 +175,12 @@ class Searches:
     _known: dict[tuple[BeamSettings, int], list[tuple[Hypothesis, ...]]] = field(default_factory=dict)
 
     def hypotheses(self, search: BeamSettings, count: int, number: int = 1) -> list[tuple[Hypothesis, ...]]:
-        """Return at least `number` hypotheses for each of the first `count` sources, the best first."""
-        beam_size, penalty = search
+        """Return at least `number` hypotheses for each of the first `count` sources, the best first.
+
+        Those of greedy search are searched for once for all length penalties: it finds the same tokens with each. Their
+        scores have no penalty.
+        """
+        beam_size, penalty = search = (1, 0.0) if search[0] == 1 else search
         count = min(count, len(self.sources))
         if penalty:  # the search ends when beam_size hypotheses have ended, however many of them are asked for
             number = beam_size
@@ -472,21 +476,29 @@ def _differences(hypothesis: Hypothesis, scored: np.ndarray, longest: int) -> np
     return differences
 
 
-def check_shortlist_steps(runner: Runner, sources: Sequence[tuple[int, ...]], precision: str) -> Differences:
+def check_shortlist_steps(
+    runner: Runner,
+    sources: Sequence[tuple[int, ...]],
+    precision: str,
+    found: Sequence[Hypothesis] | None = None,
+) -> Differences:
     """Check that a step with the shortlist is a step over the pieces of its sentence alone, in batches of sentences.
+
+    found: what greedy search with the shortlist finds for each source, if the engine has searched already
 
     The expected log-probabilities are those of the full decoder, normalised over the pieces; the expected attention is
     that of the scorer. Raises ParityError if a step differs, or offers a piece that is not on the shortlist of its
     sentence.
     """
+    if found is None:
+        found = [best for best, *_ in engine_search(runner, sources, 1, 0.0, shortlist=True)]
     differences = Differences()
     for first in range(0, len(sources), SHORTLIST_BATCH):
-        batch = sources[first : first + SHORTLIST_BATCH]
-        found = engine_search(runner, batch, 1, 0.0, shortlist=True)
-        targets = [best.tokens[: runner.limits.max_target_tokens - 1] for best, *_ in found]
+        batch, best = sources[first : first + SHORTLIST_BATCH], found[first : first + SHORTLIST_BATCH]
+        targets = [each.tokens[: runner.limits.max_target_tokens - 1] for each in best]
         if runner.steps_attend:
             scored = engine_scores(runner, [*zip(batch, targets, strict=True)])
-            looked = [(best, each) for (best, *_), each in zip(found, scored, strict=True)]
+            looked = [*zip(best, scored, strict=True)]
             _check_attention(looked, precision, f"{precision}: attention with the shortlist and of the scorer")
         _compare_shortlist_steps(runner, batch, targets, differences, precision)
     differences.check(f"{precision}: log-probabilities of steps with and without shortlist", SHORTLIST_TOLERANCE)

@@ -191,6 +191,7 @@ def _confidence(
 
 def _golden(gated: GatedBundle, held_out: Sequence[Pair], log: Callable[[str], None]) -> dict[str, bytes]:
     source = gated.checkpoint.config.data.source_language
+    log("choosing golden sentences")
     here = gated.runners.only([name for name in gated.runners if PRECISION_KINDS[name].provider == CPU])
     golden = golden_sentences(gated.trial, here, [pair.source for pair in held_out], log, source=source)
     return {names.GOLDEN: golden.to_bytes()} if golden else {}
@@ -211,7 +212,9 @@ def _build_graphs(
         sentences = calibration_sentences(checkpoint, training, settings.calibration_sentences)
     calibration = Calibration(sentences, known.ranges)
     built: dict[str, BuiltGraphs] = {}
-    for name in settings.build_order:
+    order = settings.build_order
+    for number, name in enumerate(order, start=1):
+        log(f"building {name}, {number} of {len(order)} precisions")
         kind = PRECISION_KINDS[name]
         if kind.provider == CUDA and not kind.scattered and not kind.native:
             _log_slow_heads(name, model.settings, log)

@@ -245,6 +245,7 @@ def _import(
         settings = _settings(
             languages, reading, shortlist, fetched.published, every_language=outputs.report and not own_text
         )
+        log(f"reading {fetched.path}")
         with folder_of(fetched.path) as files:
             imported = pipeline.read_source(files, settings, log)
             check_samples(imported.checkpoint, imported.source, files, log)

@@ -256,6 +256,7 @@ def check_imported(imported: Imported, folder: Path, texts: Sequence[str], setti
     checkpoint = imported.checkpoint
     for line in compare_with_toolkits(checkpoint, imported.source, folder, texts, wanted=settings.compare):
         log(line)
+    log(f"translating {len(texts[:PROBED])} sentences with PyTorch")
     mean = _mean_log_prob(imported, texts[:PROBED])
     log(f"log-probability of a token of its own translations: {mean:.2f} on average")
     if not mean >= settings.least_log_prob:

@@ -5,10 +5,10 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
-from functools import partial
 from typing import Any
 
 import numpy as np
+import torch
 
 from lingon.bundle import names
 from lingon.bundle.manifest import NO_ALIGNMENT, Alignment, State
@@ -17,7 +17,7 @@ from lingon.errors import CheckpointError, SettingsError
 from lingon.export.graphs.card import CardTransformerGraphs, operators_lack
 from lingon.export.graphs.native import NativeRecurrentGraphs, NativeTransformerGraphs
 from lingon.export.graphs.onnx_writer import WeightFiles
-from lingon.export.graphs.quantisation import Calibration, SentenceIds, emulate, narrow_states
+from lingon.export.graphs.quantisation import Calibration, SentenceIds, emulate, narrow_states, with_own_modules
 from lingon.export.graphs.recurrent import RecurrentGraphs, RecurrentModel, system_of
 from lingon.export.graphs.transformer import TransformerGraphs
 from lingon.export.graphs.transformer import states as transformer_states
@@ -116,7 +116,8 @@ def check_weights(checkpoint: Checkpoint, precisions: Sequence[str]) -> None:
     """Raise CheckpointError if a weight is not finite, or beyond the range of a precision."""
     half = "fp16" in precisions
     for name, tensor in checkpoint.model.state_dict().items():
-        largest = float(tensor.abs().max())  # NaN if one value is NaN
+        low, high = tensor.aminmax()  # NaN if one value is NaN. The magnitudes would take as much memory as a table
+        largest = float(torch.maximum(-low, high))
         if not largest < math.inf:
             raise CheckpointError(f"{checkpoint.folder}: {name} is not finite: its largest magnitude is {largest}")
         if half and largest > MAX_FP16:
@@ -162,7 +163,7 @@ def _transformer_graphs(
     model: Transformer, kind: PrecisionKind, weights: WeightFiles, calibration: Calibration, alignment: Alignment
 ) -> tuple[TransformerGraphs, Emulation | None]:
     """Return the builder of the graphs, and for 8-bit graphs what returns the model that they compute."""
-    built = calibration.smoothed(model) if kind.quantised else model
+    built, ranges = calibration.smoothed(model) if kind.quantised else (model, None)
     if kind.native and kind.on_device:
         return CardTransformerGraphs(built, kind.dtype, weights), None
     if kind.native:
@@ -170,12 +171,11 @@ def _transformer_graphs(
         narrowed = {"memory": native.narrows_memory, "past": native.narrows_past}
         if not kind.quantised:
             return native, None
-        return native, lambda: narrow_states(emulate(calibration.smoothed(model), None), **narrowed)
-    ranges = calibration.ranges(model) if kind.quantised else None
+        return native, lambda: narrow_states(emulate(calibration.smoothed(model).model, None), **narrowed)
     graphs = TransformerGraphs(
         built, kind.dtype, weights, ranges, device_states=kind.on_device, scattered=kind.scattered, alignment=alignment
     )
-    return graphs, None if ranges is None else lambda: emulate(calibration.smoothed(model), ranges)
+    return graphs, None if ranges is None else lambda: emulate(*calibration.smoothed(model))
 
 
 def _recurrent_graphs(
@@ -185,7 +185,7 @@ def _recurrent_graphs(
     assert isinstance(model, RecurrentModel)
     system = system_of(model)
     ranges = calibration.ranges(system.model) if kind.quantised and not kind.native else None
-    emulation = partial(emulate, system.model, ranges) if kind.quantised else None
+    emulation = (lambda: emulate(with_own_modules(system.model), ranges)) if kind.quantised else None
     if kind.native:
         return NativeRecurrentGraphs(system, weights, alignment=alignment, quantised=kind.quantised), emulation
     return RecurrentGraphs(system, weights, ranges, alignment), emulation

@@ -71,6 +71,10 @@ class _ChannelRanges:
         """The largest magnitude of each channel (channels)."""
         return torch.maximum(-self.low, self.high)
 
+    def divided(self, scale: Tensor) -> _ChannelRanges:
+        """Return the ranges of channels that are divided by a scale (channels)."""
+        return _ChannelRanges(self.low / scale, self.high / scale)
+
 
 SentenceIds = tuple[list[int], list[int]]
 """Source ids as the tokenizer frames them, target ids without BOS and EOS."""
@@ -87,6 +91,16 @@ def quantise_columns(weight: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     return columns, scale
 
 
+class Smoothed(NamedTuple):
+    """A Transformer whose 8-bit products are built, and the input range of each, by the name of its module.
+
+    `memory` is the product of all `decoder.N.cross.key_value`, which read the same.
+    """
+
+    model: Transformer
+    ranges: dict[str, InputRange]
+
+
 @dataclass(slots=True)
 class Calibration:
     """Sentences on which the inputs of 8-bit products are measured, and what was measured, once for all precisions.
@@ -99,40 +113,36 @@ class Calibration:
     sentences: Sequence[SentenceIds] = ()
     known: Mapping[str, InputRange] | None = None
     _channels: dict[str, _ChannelRanges] | None = None
-    _ranges: dict[str, InputRange] | None = None
 
     @property
     def is_empty(self) -> bool:
         """Whether there is nothing to calibrate with."""
         return not self.sentences and self.known is None
 
-    def smoothed(self, model: Transformer) -> Transformer:
-        """Return an equal model that is easier to quantise, see `smooth`; the model itself with known ranges.
+    def smoothed(self, model: Transformer) -> Smoothed:
+        """Return an equal model that is easier to quantise, see `smooth`, and its ranges.
+
+        Its modules are its own, so that `emulate` may change them. With known ranges its weights are those of `model`.
 
         model: always the same one
         """
         if self.known is not None:
-            return model
-        if self._channels is None:
-            self._channels = _measure_ranges(model, self.sentences)
-        return smooth(model, self._channels)
+            return Smoothed(with_own_modules(model), dict(self.known))
+        found, channels = smooth(model, self._measured(model))
+        ranges = {name: each.range for name, each in channels.items()}
+        return Smoothed(found, {**ranges, "memory": ranges["decoder.0.cross.key_value"]})
 
     def ranges(self, model: AnyModel) -> dict[str, InputRange]:
-        """Return the input range of each product of a model, by the name of its module.
+        """Return the input range of each product of a model as it is, by the name of its module.
 
-        `memory` is the product of all `decoder.N.cross.key_value` of a Transformer, which read the same.
-
-        model: always the same one. A Transformer is smoothed first
+        model: always the same one
         """
-        if self.known is not None:
-            return dict(self.known)
-        if self._ranges is None:
-            if isinstance(model, Transformer):
-                found = calibrate(self.smoothed(model), self.sentences)
-                self._ranges = {**found, "memory": found["decoder.0.cross.key_value"]}
-            else:
-                self._ranges = calibrate(model, self.sentences)
-        return self._ranges
+        return {name: each.range for name, each in self._measured(model).items()}
+
+    def _measured(self, model: AnyModel) -> dict[str, _ChannelRanges]:
+        if self._channels is None:
+            self._channels = _measure_ranges(model, self.sentences)
+        return self._channels
 
 
 def calibrate(model: AnyModel, sentences: Iterable[SentenceIds]) -> dict[str, InputRange]:
@@ -140,8 +150,8 @@ def calibrate(model: AnyModel, sentences: Iterable[SentenceIds]) -> dict[str, In
     return {name: channels.range for name, channels in _measure_ranges(model, list(sentences)).items()}
 
 
-def smooth(model: Transformer, ranges: dict[str, _ChannelRanges]) -> Transformer:
-    """Return a copy of the model with smaller activations and larger weights, which computes the same.
+def smooth(model: Transformer, ranges: dict[str, _ChannelRanges]) -> tuple[Transformer, dict[str, _ChannelRanges]]:
+    """Return a copy of the model with smaller activations and larger weights, which computes the same, and its ranges.
 
     Input channel c of a product is divided by s_c = sqrt(largest value / largest weight) in the layer that writes it,
     and its column of the weight is multiplied by s_c (SmoothQuant, Xiao et al., 2023, equation 4 with alpha = 0.5).
@@ -150,36 +160,43 @@ def smooth(model: Transformer, ranges: dict[str, _ChannelRanges]) -> Transformer
     """
     tables = (model.source_embedding.pieces.weight, model.target_embedding.pieces.weight, model.output.weight)
     model = copy.deepcopy(model, _shared(tables))  # nothing writes to them, and they are most of the weights
+    ranges = dict(ranges)
     for name, encoder_layer in enumerate(model.encoder):
         _smooth_layer(encoder_layer, f"encoder.{name}", ranges)
     for name, decoder_layer in enumerate(model.decoder):
         _smooth_layer(decoder_layer, f"decoder.{name}", ranges)
         _smooth_cross(decoder_layer, f"decoder.{name}", ranges)
     if not isinstance(model.encoder_norm, nn.Identity):
-        readers = [layer.cross.key_value for layer in model.decoder]
-        _divide_norm(model.encoder_norm, readers, ranges["decoder.0.cross.key_value"])
+        readers = {f"decoder.{name}.cross.key_value": layer.cross.key_value for name, layer in enumerate(model.decoder)}
+        _divide_norm(model.encoder_norm, readers, ranges)
     if not isinstance(model.decoder_norm, nn.Identity):
         # The output layer gets a weight of its own, so that the embedding keeps its values.
         model.output.weight = nn.Parameter(model.output.weight.detach().clone())
-        _divide_norm(model.decoder_norm, [model.output], ranges["output"])
-    return model
+        _divide_norm(model.decoder_norm, {"output": model.output}, ranges)
+    return model, ranges
 
 
 @torch.no_grad()
 def emulate(model: ModelT, ranges: Mapping[str, InputRange] | None) -> ModelT:
-    """Return a copy of a calibrated model whose products round as those of 8-bit graphs do.
+    """Let the products of a calibrated model round as those of 8-bit graphs do, and return it.
 
-    It computes in floating point what the graphs compute in integers, and is the reference of the gates for them.
+    It computes in floating point what the graphs compute in integers, and is the reference of the gates for them. Each
+    product gets another weight, so that those of a model that shares weights stay, and the memory of others is freed.
 
+    model: whose modules are its own, as `Calibration.smoothed` and `with_own_modules` return it
     ranges: of the inputs of each product, or None if every row has its own
     """
-    model = copy.deepcopy(model, _shared(model.parameters()))  # products get others, and none is written to
     for name, module in model.named_modules():
         if isinstance(module, nn.Linear):
             columns, scale = quantise_columns(module.weight.numpy())
             module.weight = nn.Parameter(torch.from_numpy(columns * scale[:, None]))  # not shared with an embedding
             module.register_forward_pre_hook(_round_rows if ranges is None else _rounding_hook(ranges[name]))
     return model
+
+
+def with_own_modules(model: ModelT) -> ModelT:
+    """Return a copy of a model that shares all its weights."""
+    return copy.deepcopy(model, _shared(model.parameters()))
 
 
 def _shared(parameters: Iterable[Tensor]) -> dict[int, Any]:
@@ -233,25 +250,25 @@ def _smooth_layer(layer: EncoderLayer | DecoderLayer, name: str, ranges: dict[st
     attention, feed_forward = layer.attention, layer.feed_forward
     product, reader = ("gates", attention.gates) if isinstance(attention, SSRU) else ("qkv", attention.qkv)
     if isinstance(reader, QueryNormProducts):
-        _divide_norm(reader.norm, [reader.query], ranges[f"{name}.attention.qkv.query"])
+        _divide_norm(reader.norm, {f"{name}.attention.qkv.query": reader.query}, ranges)
     elif attention_norm := _norm_before(layer.around_attention):
-        _divide_norm(attention_norm, [reader], ranges[f"{name}.attention.{product}"])
+        _divide_norm(attention_norm, {f"{name}.attention.{product}": reader}, ranges)
     if feed_forward_norm := _norm_before(layer.around_feed_forward):
-        _divide_norm(feed_forward_norm, [feed_forward.inner], ranges[f"{name}.feed_forward.inner"])
+        _divide_norm(feed_forward_norm, {f"{name}.feed_forward.inner": feed_forward.inner}, ranges)
     if not isinstance(attention, SSRU):
         writer = attention.qkv.key_value if isinstance(attention.qkv, QueryNormProducts) else attention.qkv
         values = slice(-attention.output.in_features, None)
-        _divide_writer(writer, values, attention.output, ranges[f"{name}.attention.output"])
+        _divide_writer(writer, values, f"{name}.attention.output", attention.output, ranges)
     if feed_forward.gated or isinstance(feed_forward.activation, nn.ReLU):
         linear = slice(feed_forward.outer.in_features if feed_forward.gated else 0, None)
-        _divide_writer(feed_forward.inner, linear, feed_forward.outer, ranges[f"{name}.feed_forward.outer"])
+        _divide_writer(feed_forward.inner, linear, f"{name}.feed_forward.outer", feed_forward.outer, ranges)
 
 
 def _smooth_cross(layer: DecoderLayer, name: str, ranges: dict[str, _ChannelRanges]) -> None:
     cross, dim = layer.cross, layer.cross.output.in_features
     if norm := _norm_before(layer.around_cross):
-        _divide_norm(norm, [cross.query], ranges[f"{name}.cross.query"])
-    _divide_writer(cross.key_value, slice(dim, None), cross.output, ranges[f"{name}.cross.output"])
+        _divide_norm(norm, {f"{name}.cross.query": cross.query}, ranges)
+    _divide_writer(cross.key_value, slice(dim, None), f"{name}.cross.output", cross.output, ranges)
 
 
 def _norm_before(around: Residual) -> Norm | None:
@@ -260,27 +277,40 @@ def _norm_before(around: Residual) -> Norm | None:
 
 
 @torch.no_grad()
-def _divide_norm(norm: Norm, readers: list[nn.Linear], ranges: _ChannelRanges) -> None:
-    scale = _smoothing_scale(ranges, readers)
+def _divide_norm(norm: Norm, readers: Mapping[str, nn.Linear], ranges: dict[str, _ChannelRanges]) -> None:
+    """Divide what a norm writes; readers: all that read it, by name. Their ranges are the same, and are divided too."""
+    seen = ranges[next(iter(readers))]
+    scale = _smoothing_scale(seen, readers.values())
     for each in norm.parameters():  # the gain, and the bias if it has one
         each.div_(scale)
-    for reader in readers:
+    for name, reader in readers.items():
         reader.weight.mul_(scale)
+        ranges[name] = seen.divided(scale)
 
 
 @torch.no_grad()
-def _divide_writer(writer: nn.Linear, outputs: slice, reader: nn.Linear, ranges: _ChannelRanges) -> None:
-    scale = _smoothing_scale(ranges, [reader])
+def _divide_writer(
+    writer: nn.Linear, outputs: slice, name: str, reader: nn.Linear, ranges: dict[str, _ChannelRanges]
+) -> None:
+    """Divide outputs of a product, and the range of the product that alone reads them, which has this name."""
+    scale = _smoothing_scale(ranges[name], [reader])
     writer.weight[outputs].div_(scale[:, None])
     if writer.bias is not None:
         writer.bias[outputs].div_(scale)
     reader.weight.mul_(scale)
+    ranges[name] = ranges[name].divided(scale)
 
 
-def _smoothing_scale(ranges: _ChannelRanges, readers: list[nn.Linear]) -> Tensor:
+def _smoothing_scale(ranges: _ChannelRanges, readers: Iterable[nn.Linear]) -> Tensor:
     """Return s_c of every channel (channels)."""
-    weights = torch.stack([reader.weight.detach().abs().amax(0) for reader in readers]).amax(0)
+    weights = torch.stack([_largest_of_columns(reader.weight.detach()) for reader in readers]).amax(0)
     return (ranges.largest.clamp_min(1e-5) / weights.clamp_min(1e-5)).sqrt()
+
+
+def _largest_of_columns(weight: Tensor) -> Tensor:
+    """Return the largest magnitude of each column (columns). One of all values would take as much memory as they do."""
+    low, high = weight.aminmax(dim=0)
+    return torch.maximum(-low, high)
 
 
 class _Unread(nn.Linear):

@@ -393,7 +393,6 @@ def _complete(
     if not options.proven:
         run_at_low_priority(partial(check_scorer, bundle, precision, runner), options.low_priority)
         if options.on_demand:
-            runner.free_memory()  # of the largest run of the scorer
             yield True
             if options.golden:
                 check = partial(check_golden, bundle, runner, precision, translator=translator)

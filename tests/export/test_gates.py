@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 from collections.abc import Callable
 from dataclasses import replace
 from functools import cache
@@ -21,7 +22,6 @@ from lingon.export.differences import LOG_PROBS, Tolerance
 from lingon.export.gates_checkpoint import (
     CaseReference,
     check_attention,
-    check_emulation,
     check_tensors,
     cost_of_emulation,
     draw_grid,
@@ -130,8 +130,8 @@ def runner_of(precision: str, folder: Path, mutant: Mutant | None = None) -> Onn
 
 def run_gate(gate: str, runner: OnnxRunner, precision: str) -> None:
     gates: dict[str, Callable[[], object]] = {
-        "tensors": lambda: check_tensors(runner, precision, grid(), cost() if precision == "int8" else 0.0),
-        "emulation": lambda: check_emulation(runner, precision, emulated_grid()),
+        "tensors": lambda: check_tensors(runner, precision, grid(), cost=cost() if precision == "int8" else 0.0),
+        "emulation": lambda: check_tensors(runner, precision, grid(), emulated_grid(), cost=math.inf),
         "attention": lambda: check_attention(runner, precision, grid()),
         "scores": lambda: [check_scores(runner, sources(), *search, precision) for search in ((1, 0.0), (4, 1.0))],
         "shortlist": lambda: check_shortlist_steps(runner, sources(), precision),
@@ -156,8 +156,8 @@ def test_8_bit_graphs_may_differ_by_what_their_arithmetic_costs_the_model(
     with pytest.raises(ParityError, match="log-probabilities of steps differ"):
         check_tensors(runner, "int8", grid())
     with pytest.raises(ParityError, match="log-probabilities of steps differ"):
-        check_tensors(runner, "int8", grid(), cost() / 2)
-    assert check_tensors(runner, "int8", grid(), cost()).step_mean > cost() / 2
+        check_tensors(runner, "int8", grid(), cost=cost() / 2)
+    assert check_tensors(runner, "int8", grid(), emulated_grid()).step_mean > cost() / 2
 
 
 @pytest.mark.parametrize(("mutant", "precision"), CASES)

@@ -150,6 +150,15 @@ def test_translations_that_are_shared_are_those_of_a_search_of_their_own(search:
     assert fewer == best[:3]
 
 
+def test_greedy_search_is_made_once_for_all_length_penalties() -> None:
+    """The gates of tokens and scores have none, the default of a bundle may have one."""
+    runner, sources = random_runner(), random_sources(6)
+    shared = Searches({"fp32": runner}, "fp32", sources)
+    first, again = shared.best((1, 0.0), 6), shared.best((1, 1.0), 6)
+    assert all(one is other for one, other in zip(first, again, strict=True))
+    assert [each.tokens for each in again] == [best.tokens for best, *_ in engine_search(runner, sources, 1, 1.0)]
+
+
 @pytest.fixture(scope="module")
 def bundle(tmp_path_factory: pytest.TempPathFactory) -> Bundle:
     files = {"tokenizer.model": tokenizer_model()}

@@ -94,11 +94,16 @@ def test_zero_stays_zero_within_every_range(seen: InputRange) -> None:
 def test_smoothing_changes_nothing_that_a_model_computes(options: dict[str, Any]) -> None:
     model = random_model(**options)
     before = logits_of(model)
-    smoothed = Calibration(random_pairs(10)).smoothed(model)
+    smoothed, ranges = Calibration(random_pairs(10)).smoothed(model)
     assert torch.allclose(logits_of(smoothed), before, atol=2e-4)
     assert torch.equal(logits_of(model), before), "the model itself is left as it was"
     changed = zip(smoothed.parameters(), model.parameters(), strict=False)
     assert not all(one.shape == other.shape and torch.equal(one, other) for one, other in changed)
+    measured = calibrate(smoothed, random_pairs(10))
+    assert ranges.keys() == {*measured, "memory"}
+    assert ranges["memory"] == ranges["decoder.0.cross.key_value"]
+    for name, seen in measured.items():
+        assert ranges[name] == pytest.approx(seen, rel=1e-4, abs=1e-5), "the ranges are those of the smoothed model"
 
 
 def test_ranges_are_those_of_every_sentence_whatever_the_number_of_threads() -> None:
@@ -126,7 +131,7 @@ def test_ranges_are_those_of_every_sentence_whatever_the_number_of_threads() -> 
 
 
 def test_quantisation_after_a_relu_replaces_the_relu() -> None:
-    ranges = Calibration(random_pairs(10)).ranges(random_model())
+    ranges = Calibration(random_pairs(10)).smoothed(random_model()).ranges
     assert ranges["encoder.0.feed_forward.outer"].zero_point == 0
     graph = GraphBuilder("graph", WeightFiles(), np.float32)
     matmul = Int8MatMul(graph, ranges)
