@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import asdict, dataclass, field, replace
+from functools import partial
 from typing import Any
 
 from lingon.bundle.manifest import PASSED, Precision
@@ -30,6 +31,7 @@ from lingon.export.gates_text import (
     search_name,
 )
 from lingon.export.graphs.precisions import PRECISION_KINDS, STAND_INS, Emulation
+from lingon.export.graphs.quantisation import disturb
 from lingon.export.settings import ExportSettings
 from lingon.serving.runtime.device import CPU
 from lingon.serving.runtime.onnx_runner import OnnxRunner, load_runner
@@ -38,6 +40,7 @@ from lingon.text import Tokenizer
 from lingon.training.checkpoint import Checkpoint
 from lingon.training.config import LanguagePair, pair_name
 from lingon.training.corpus import Pair
+from lingon.training.models.interface import AnyModel
 from lingon.training.search import Hypothesis, PairIds
 
 
@@ -202,8 +205,10 @@ class GatedBundle:
         runner = self.runners[name]  # first: graphs that no server loads fail before anything is computed
         if not self._grid:
             self._grid = draw_grid(self.checkpoint.model, self.trial.manifest.limits, folder=self.trial.folder)
-        tensors = asdict(check_tensors(runner, name, self._grid, emulated))
-        exact_rows = tensors.pop("exact_rows")
+        tensors = asdict(
+            check_tensors(runner, name, self._grid, emulated, disturbed=partial(self._disturbed_grid, name))
+        )
+        emulation = {key: tensors.pop(key) for key in ("exact_rows", "of_disturbance")}
         report, heads = {"tensors": tensors}, 0
         if self._grid[0].rows[0].attention:
             attention = check_attention(runner, name, self._grid)
@@ -211,7 +216,7 @@ class GatedBundle:
         provider = self.trial.manifest.precisions[name].provider
         self.log(f"{name}: {tensors['shapes']} shapes and {heads} attention heads compared on {provider}")
         if emulated:
-            report["emulation"] = {"exact_rows": exact_rows}
+            report["emulation"] = {key: value for key, value in emulation.items() if value is not None}
         return report
 
     def _emulated_grid(self, name: str) -> list[CaseReference]:
@@ -222,8 +227,14 @@ class GatedBundle:
         if name not in self.emulations:
             return []
         self.runners.unload()
-        limits = self.trial.manifest.limits
-        return draw_grid(self.emulations[name](), limits, attention=False, folder=self.trial.folder)
+        return self._drawn(self.emulations[name]())
+
+    def _disturbed_grid(self, name: str) -> list[CaseReference]:
+        """Return what 8-bit products give over the grid with errors of rounding."""
+        return self._drawn(disturb(self.emulations[name]()))
+
+    def _drawn(self, model: AnyModel) -> list[CaseReference]:
+        return draw_grid(model, self.trial.manifest.limits, attention=False, folder=self.trial.folder)
 
     def _scores(self, name: str) -> dict[str, Any]:
         """Compare scores of the engine's own translations with those of the search, greedy and beam."""

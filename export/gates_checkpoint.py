@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 import os
 import weakref
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from dataclasses import dataclass, field, replace
 from functools import partial
@@ -269,6 +269,9 @@ def _observed_attention(model: AnyModel) -> Iterator[dict[str, np.ndarray]]:
 EMULATED = 1e-3  # largest difference of a log-probability from the emulation of 8-bit products, in an exact row
 MOST_COST = 1.2  # largest ratio of the mean difference of 8-bit graphs to what their arithmetic costs
 EXACT_ROWS = 0.05  # least share of exact rows; it was 0.85 for models/en-de, 0.19 for drawn weights of the base size
+MOST_DISTURBED = 1.1
+"""Largest mean difference from the emulation where fewer rows are exact, in those of an emulation that is disturbed. It
+was 0.63 to 0.85 for 6 and 12 layers a side of width 512, and with one matrix 1.2 times too large 1.1 to 3."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -276,6 +279,7 @@ class TensorReport:
     """The number of shapes, and the differences of the log-probabilities of steps and of the scorer.
 
     exact_rows: the share of rows that are those of the emulation of 8-bit products, None without one
+    of_disturbance: the mean difference from the emulation, in those of a disturbed one; None if enough rows are exact
     """
 
     shapes: int
@@ -284,6 +288,7 @@ class TensorReport:
     scorer_difference: float
     scorer_mean: float
     exact_rows: float | None = None
+    of_disturbance: float | None = None
 
 
 Compared = tuple[Sequence[Expected], Sequence[Differences]]
@@ -297,6 +302,7 @@ def check_tensors(
     emulated: Sequence[CaseReference] = (),
     *,
     cost: float | None = None,
+    disturbed: Callable[[], Sequence[CaseReference]] | None = None,
 ) -> TensorReport:
     """Compare steps and scores over a grid of shapes, with ragged lengths and pasts.
 
@@ -305,10 +311,13 @@ def check_tensors(
     cost: what is allowed besides the bounds of the precision, by default that of `emulated`, see `cost_of_emulation`.
         On random text it is large for a model that is very sure on its own. The graphs are then only bound to be as
         good as their arithmetic: the quality gate says whether that suits the model
+    disturbed: returns the same cases of the emulating model with errors of rounding, see
+        lingon.export.graphs.quantisation.disturb. It is called if too few rows are those of the emulation
 
-    Raises ParityError if values differ too much, if one is not finite, or if too few rows are those of the emulation.
+    Raises ParityError if values differ too much, if one is not finite, or if too few rows are those of the emulation
+    and the others differ from it by more than errors of rounding make.
     """
-    steps, scorer, exactly = Differences(), Differences(), list[Differences]()
+    steps, scorer, of_emulation, exactly = Differences(), Differences(), list[Differences](), list[Differences]()
     for index, reference in enumerate(grid):
         rows, expected = len(reference.case.sources), reference.rows
         with_steps: list[Compared] = [(expected, [steps] * rows)]
@@ -317,6 +326,7 @@ def check_tensors(
             other = emulated[index].rows, [Differences() for _ in range(rows)]
             with_steps.append(other)
             with_scores.append(other)
+            of_emulation += other[1]
             # In a row of one source token every head attends to that token.
             exactly += [each for each, source in zip(other[1], reference.case.sources, strict=True) if len(source) > 1]
         _compare_steps(runner, reference.case, with_steps, precision)
@@ -327,14 +337,21 @@ def check_tensors(
     tolerance = LOG_PROBS[precision].allowing(MOST_COST * cost)
     steps.check(f"{precision}: log-probabilities of steps", tolerance)
     scorer.check(f"{precision}: log-probabilities of the scorer", tolerance)
-    share = _share_of_exact_rows(precision, [each.largest for each in exactly]) if emulated else None
-    return TensorReport(len(grid), steps.largest, steps.mean, scorer.largest, scorer.mean, share)
+    if not emulated:
+        return TensorReport(len(grid), steps.largest, steps.mean, scorer.largest, scorer.mean)
+    share = sum(each.largest <= EMULATED for each in exactly) / len(exactly)
+    ratio = None
+    if share < EXACT_ROWS:
+        made = cost_of_emulation(emulated, disturbed()) if disturbed is not None else 0.0
+        ratio = _of_disturbance(precision, share, of_emulation, made)
+    return TensorReport(len(grid), steps.largest, steps.mean, scorer.largest, scorer.mean, share, ratio)
 
 
 def cost_of_emulation(grid: Sequence[CaseReference], emulated: Sequence[CaseReference]) -> float:
     """Return the mean difference that 8-bit products make to the log-probabilities of a model.
 
-    grid, emulated: the same cases, of the model and of the one that emulates 8-bit products
+    grid, emulated: the same cases, of the model and of the one that emulates 8-bit products; or of that one, and of it
+        with errors of rounding
     """
     found = Differences()
     for exact, other in zip(grid, emulated, strict=True):
@@ -343,21 +360,25 @@ def cost_of_emulation(grid: Sequence[CaseReference], emulated: Sequence[CaseRefe
     return found.mean
 
 
-def _share_of_exact_rows(precision: str, largest: Sequence[float]) -> float:
-    """Return the share of rows of 8-bit graphs that are those of the model that emulates them.
+def _of_disturbance(precision: str, share: float, found: Sequence[Differences], made: float) -> float:
+    """Return the mean difference of 8-bit graphs from the model that emulates them, in those of a disturbed one.
 
     A value near the middle of two steps may be rounded to either, and then what follows in its row differs. Rows
-    without such a value are exact. Raises ParityError if too few rows are: then a scale or a weight is wrong.
+    without such a value are exact, but a deep and wide model has none. Raises ParityError if the graphs differ by more
+    than such values explain: then a scale or a weight is wrong.
 
-    largest: difference of each row
+    share: of exact rows, which is too small
+    found: the differences of the graphs, of each row
+    made: mean difference of the disturbed model
     """
-    exact = sum(difference <= EMULATED for difference in largest) / len(largest)
-    if exact < EXACT_ROWS:
+    mean = sum(each.total for each in found) / sum(each.count for each in found)
+    if mean > MOST_DISTURBED * made:
         raise ParityError(
-            f"{precision}: {exact:.0%} of {len(largest)} rows have the log-probabilities of 8-bit products within "
-            f"{EMULATED:.0e}, at least {EXACT_ROWS:.0%} must"
+            f"{precision}: {share:.0%} of the rows have the log-probabilities of 8-bit products within {EMULATED:.0e}, "
+            f"less than {EXACT_ROWS:.0%}, and their mean difference is {mean:.1e}, more than the {MOST_DISTURBED:g} "
+            f"times {made:.1e} that errors of rounding make"
         )
-    return exact
+    return mean / made
 
 
 def _compare_steps(runner: Runner, case: GateCase, compared: Sequence[Compared], precision: str) -> None:

@@ -194,6 +194,26 @@ def emulate(model: ModelT, ranges: Mapping[str, InputRange] | None) -> ModelT:
     return model
 
 
+ROUNDING = 1e-6  # deviation of the relative errors; sums of a thousand float32 in another order differ by as much
+
+
+def disturb(model: ModelT) -> ModelT:
+    """Let an emulating model read the inputs of all products with relative errors of ROUNDING, and return it.
+
+    Graphs add floats in another order than PyTorch, which rounds some values to the other of two neighbouring steps.
+    What that makes of a model's outputs is what these errors make of them.
+    """
+    random = torch.Generator().manual_seed(0)
+
+    def disturb_input(module: nn.Module, inputs: tuple[Tensor]) -> tuple[Tensor]:
+        return (inputs[0] * (1 + ROUNDING * torch.randn(inputs[0].shape, generator=random)),)
+
+    for module in model.modules():
+        if isinstance(module, nn.Linear):
+            module.register_forward_pre_hook(disturb_input, prepend=True)
+    return model
+
+
 def with_own_modules(model: ModelT) -> ModelT:
     """Return a copy of a model that shares all its weights."""
     return copy.deepcopy(model, _shared(model.parameters()))

@@ -15,6 +15,7 @@ import torch
 import lingon.export.gated_bundle
 from lingon.bundle.store import Bundle
 from lingon.errors import BundleError, ParityError
+from lingon.export import gates_checkpoint
 from lingon.export.gates_checkpoint import check_tensors, check_tokens, draw_grid, expected_log_probs, map_weights
 from lingon.export.graphs.onnx_writer import WeightFiles
 from lingon.export.graphs.precisions import build
@@ -248,3 +249,14 @@ def test_an_export_says_what_it_begins_and_how_far_it_is(
         assert lines.index(f"checking {name}, {number} of 2 precisions") < compared
     chosen = lines.index("choosing golden sentences")
     assert "golden sentences" in lines[chosen + 1]
+
+
+def test_an_export_without_exact_rows_is_bound_by_what_rounding_makes(
+    checkpoint: Checkpoint, pairs: list[Pair], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    accept_any_quality(monkeypatch)
+    monkeypatch.setattr(gates_checkpoint, "EXACT_ROWS", 1.1)
+    settings = ExportSettings(precisions=("int8",), shortlist=None, parity_sentences=2)
+    bundle = export_checkpoint(checkpoint, tmp_path / "digits", ExportTexts(pairs[:4], pairs), settings, lambda _: None)
+    report = bundle.manifest.precisions["int8"].report["emulation"]
+    assert 0 < report["of_disturbance"] <= gates_checkpoint.MOST_DISTURBED

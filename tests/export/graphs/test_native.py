@@ -2,19 +2,25 @@
 
 from __future__ import annotations
 
+import copy
+import math
 from typing import Any
 
 import numpy as np
 import onnx
 import pytest
+import torch
 
 from lingon.bundle import names
+from lingon.errors import ParityError
+from lingon.export import gates_checkpoint
 from lingon.export.gates_checkpoint import check_attention, check_tensors, draw_grid
 from lingon.export.graphs.native import NativeTransformerGraphs
 from lingon.export.graphs.onnx_writer import KERNELS, WeightFiles
 from lingon.export.graphs.precisions import build
+from lingon.export.graphs.quantisation import disturb
 from lingon.serving.runtime.device import FP32_NATIVE, NATIVE, NATIVES
-from tests.support.random_models import limits_of, random_grid, random_model, random_pairs, random_runner
+from tests.support.random_models import limits_of, random_grid, random_model, random_pairs, random_runner, runner_of
 
 pytestmark = pytest.mark.native
 OPTIONS: list[dict[str, Any]] = [
@@ -54,6 +60,26 @@ def test_native_graphs_compute_what_their_emulation_computes(options: dict[str, 
     found = check_tensors(random_runner(precision=NATIVE, **options), NATIVE, random_grid(**options), emulated)
     assert found.exact_rows is not None
     assert found.exact_rows > 0.9
+
+
+def test_graphs_without_exact_rows_may_differ_from_their_emulation_by_what_rounding_makes(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """As those of a deep and wide model do, in which some value of every row is near the middle of two steps."""
+    monkeypatch.setattr(gates_checkpoint, "EXACT_ROWS", 1.1)
+    model, grid = random_model(), random_grid()
+    emulation = build(model, NATIVE, WeightFiles(), random_pairs(8), shortlist=False).emulation
+    assert emulation is not None
+    emulated, disturbed = (draw_grid(each, limits_of(model)) for each in (emulation(), disturb(emulation())))
+    found = check_tensors(random_runner(precision=NATIVE), NATIVE, grid, emulated, disturbed=disturbed.copy)
+    assert found.of_disturbance is not None
+    assert 0 < found.of_disturbance < 1
+    wrong = copy.deepcopy(model)
+    with torch.no_grad():
+        wrong.decoder[0].cross.output.weight *= 1.2
+    for runner, other in ((runner_of(wrong, NATIVE), disturbed), (random_runner(precision=NATIVE), emulated)):
+        with pytest.raises(ParityError, match=r"more than the 1.1 times .* that errors of rounding make"):
+            check_tensors(runner, NATIVE, grid, emulated, cost=math.inf, disturbed=other.copy)
 
 
 def kinds_of(graph: bytes) -> dict[str, int]:
