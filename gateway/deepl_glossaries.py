@@ -13,12 +13,12 @@ from starlette.requests import Request
 from starlette.responses import JSONResponse, Response
 from starlette.routing import Route
 
-from lingon.changes import change_again
 from lingon.errors import LingonError
 from lingon.gateway.body import Fields
 from lingon.gateway.endpoint import Api, Call, Endpoints
 from lingon.gateway.problem import Problem
 from lingon.gateway.stores import Stores, if_found, if_kept
+from lingon.glossary_calls import change_again
 from lingon.language_tags import ServedPairs, is_same_tag, primary
 from lingon.terms.files import read_terms
 from lingon.translation.v1 import stores_pb2 as stores

@@ -21,9 +21,8 @@ from google.protobuf.message import Message
 from google.protobuf.timestamp_pb2 import Timestamp
 from google.rpc import code_pb2
 
-from lingon.changes import change_again
 from lingon.errors import InvalidRequest, LingonError, NotStored, RequestError, ServerError
-from lingon.glossary_calls import GlossaryCalls
+from lingon.glossary_calls import GlossaryCalls, change_again
 from lingon.google.codes import tag_of_google
 from lingon.google.term_sets import (
     Pair,

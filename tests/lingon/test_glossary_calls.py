@@ -1,11 +1,11 @@
-"""Changes that others make at the same time."""
+"""Calls of GlossaryService: changes that others make at the same time."""
 
 from __future__ import annotations
 
 import pytest
 
-from lingon.changes import change_again
 from lingon.errors import NotStored, RequestError, StoredVersionChanged
+from lingon.glossary_calls import change_again
 
 BETWEEN = StoredVersionChanged("glossary g has version 2, not 1; read it again")
 
